@@ -15,6 +15,7 @@
 #include "place_job.h"
 #include "progress.h"
 #include "state_check.h"
+#include "tersewire/counted.h"
 
 namespace tersewire {
 namespace {
@@ -52,8 +53,8 @@ void check_backup_workers(const Job& job) {
   }
   if (job.backup_workers < 0 || job.backup_workers >= job.workers) {
     fail(ErrorCode::kInvalidArgument,
-         "{} of {} workers cannot be backups: at least one gradient has to be waited for",
-         job.backup_workers, job.workers);
+         "{} of {} cannot be backups: at least one gradient has to be waited for",
+         job.backup_workers, counted(job.workers, "worker"));
   }
 }
 
@@ -61,10 +62,11 @@ void check_backup_workers(const Job& job) {
 void check_raw_from_all(const Job& job) {
   if (!job.raw_from_all) return;
   if (job.backup_workers > 0) {
-    fail(ErrorCode::kInvalidArgument,
-         "raw from all means that workers agree on every step, and with {} backup workers some are "
-         "not waited for; use 0 backup workers, or omit raw from all",
-         job.backup_workers);
+    fail(
+        ErrorCode::kInvalidArgument,
+        "raw from all means that workers agree on every step, and with {} some are not waited for; "
+        "use 0 backup workers, or omit raw from all",
+        counted(job.backup_workers, "backup worker"));
   }
   const auto [exchange, options] = choose_exchange(job);
   if (options.average_asynchronous) {
@@ -128,21 +130,22 @@ void check_turns(const Job& job) {
   }
   if (job.local_updates % job.fragments != 0) {
     fail(ErrorCode::kInvalidArgument,
-         "{} fragments cannot take turns of equal length in {} local updates; use a number of "
-         "updates that the fragments divide",
-         job.fragments, job.local_updates);
+         "{} fragments cannot take turns of equal length in {}; use a number of updates that the "
+         "fragments divide",
+         job.fragments, counted(job.local_updates, "local update"));
   }
   if (job.delay >= job.local_updates / job.fragments) {
     fail(ErrorCode::kInvalidArgument,
-         "a delay of {} steps must be below a turn of {} steps ({} local updates / {} fragments); "
-         "use a shorter delay or longer turns",
-         job.delay, job.local_updates / job.fragments, job.local_updates, job.fragments);
+         "a delay of {} must be below a turn of {} ({} / {}); use a shorter delay or longer turns",
+         counted(job.delay, "step"), counted(job.local_updates / job.fragments, "step"),
+         counted(job.local_updates, "local update"), counted(job.fragments, "fragment"));
   }
   if (job.fragments > 1 && job.backup_workers > 0) {
-    fail(ErrorCode::kInvalidArgument,
-         "with {} backup workers a worker that is overtaken skips whole rounds, and {} fragments "
-         "take turns within a round; use 1 fragment, or 0 backup workers",
-         job.backup_workers, job.fragments);
+    fail(
+        ErrorCode::kInvalidArgument,
+        "with {} a worker that is overtaken skips whole rounds, and {} fragments take turns within "
+        "a round; use 1 fragment, or 0 backup workers",
+        counted(job.backup_workers, "backup worker"), job.fragments);
   }
   if (job.fragments > 1 && choose_exchange(job).options.scaler_sharing) {
     fail(ErrorCode::kInvalidArgument,
@@ -157,8 +160,8 @@ void check_fragments(const Job& job) {
   const std::size_t most = most_owners(job);
   if (static_cast<std::size_t>(job.fragments) <= most) return;
   fail(ErrorCode::kInvalidArgument,
-       "{} fragments cannot share a model that has no more than {} parts; use at most as many",
-       job.fragments, most);
+       "{} fragments cannot share a model that has no more than {}; use at most as many",
+       job.fragments, counted(most, "part"));
 }
 
 // What a worker keeps of its own is in its next change: what a residual holds would be sent twice.
@@ -193,8 +196,8 @@ void check_clock(const Job& job) {
   if (job.local_steps > 1) {
     fail(ErrorCode::kInvalidArgument,
          "between two exchanges workers add up gradients ({} local steps) or change their models "
-         "({} local updates); use one of the two",
-         job.local_steps, job.local_updates);
+         "({}); use one of the two",
+         job.local_steps, counted(job.local_updates, "local update"));
   }
   if (exchange_traits(job.exchange).averages_weights) {
     fail(ErrorCode::kInvalidArgument,
@@ -233,9 +236,9 @@ void check_staleness(const Job& job) {
   }
   if (job.local_updates > 0) {
     fail(ErrorCode::kInvalidArgument,
-         "{} cannot be combined with {} local updates, after which workers wait for each other; "
-         "use one of the two",
-         what, job.local_updates);
+         "{} cannot be combined with {}, after which workers wait for each other; use one of the "
+         "two",
+         what, counted(job.local_updates, "local update"));
   }
   if (job.raw_from_all) {
     fail(ErrorCode::kInvalidArgument,
@@ -271,9 +274,9 @@ void check_ladder(const Job& job) {
   }
   if (!job.ladder->pull_codecs.empty() &&
       job.ladder->pull_codecs.size() != job.ladder->codecs.size()) {
-    fail(ErrorCode::kInvalidArgument,
-         "a ladder has {} codecs and {} pull codecs; give it as many, or no pull codecs",
-         job.ladder->codecs.size(), job.ladder->pull_codecs.size());
+    fail(ErrorCode::kInvalidArgument, "a ladder has {} and {}; give it as many, or no pull codecs",
+         counted(job.ladder->codecs.size(), "codec"),
+         counted(job.ladder->pull_codecs.size(), "pull codec"));
   }
   if (job.backup_workers > 0 || !job.in_lock_step() || job.local_steps > 1 || job.fragments > 1 ||
       job.delay > 0 || job.mix > 0 || choose_exchange(job).options.scaler_sharing ||
@@ -358,9 +361,9 @@ std::shared_ptr<const Placement> place(const Job& job, Transport& transport) {
   const int servers = server_nodes(job);
   const int nodes = job.workers + servers;
   if (transport.size() != nodes) {
-    fail(ErrorCode::kInvalidArgument,
-         "{} workers and {} servers need a network of {} nodes, and this one has {}", job.workers,
-         servers, nodes, transport.size());
+    fail(ErrorCode::kInvalidArgument, "{} and {} need a network of {}, and this one has {}",
+         counted(job.workers, "worker"), counted(servers, "server"), counted(nodes, "node"),
+         transport.size());
   }
   transport.expect_at_most(placement->longest_message);
   return placement;

@@ -5,6 +5,7 @@
 #include "place_job.h"
 #include "ring_layout.h"
 #include "state_check.h"
+#include "tersewire/counted.h"
 
 namespace tersewire {
 namespace {
@@ -24,21 +25,22 @@ void check_jobs(const Placement& from, const Placement& to) {
   }
   if (from.job.local_steps != to.job.local_steps) {
     fail(ErrorCode::kInvalidArgument,
-         "the states are of a job with {} local steps, and cannot go on with {}; use as many",
-         from.job.local_steps, to.job.local_steps);
+         "the states are of a job with {}, and cannot go on with {}; use as many",
+         counted(from.job.local_steps, "local step"), to.job.local_steps);
   }
   if (from.job.local_updates != to.job.local_updates) {
     fail(ErrorCode::kInvalidArgument,
-         "the states are of a job with {} local updates, and cannot go on with {}; use as many",
-         from.job.local_updates, to.job.local_updates);
+         "the states are of a job with {}, and cannot go on with {}; use as many",
+         counted(from.job.local_updates, "local update"), to.job.local_updates);
   }
   if (from.job.fragments != to.job.fragments || from.job.delay != to.job.delay ||
       from.job.keeps_shared_copy() != to.job.keeps_shared_copy()) {
-    fail(ErrorCode::kInvalidArgument,
-         "the states are of a job with {} fragments, a delay of {} and a mix of {}, and cannot go "
-         "on with {}, {} and {}; use the same",
-         from.job.fragments, from.job.delay, from.job.mix, to.job.fragments, to.job.delay,
-         to.job.mix);
+    fail(
+        ErrorCode::kInvalidArgument,
+        "the states are of a job with {}, a delay of {} and a mix of {}, and cannot go on with {}, "
+        "{} and {}; use the same",
+        counted(from.job.fragments, "fragment"), from.job.delay, from.job.mix, to.job.fragments,
+        to.job.delay, to.job.mix);
   }
   const auto same = [](const TensorInfo& a, const TensorInfo& b) {
     return a.name == b.name && a.shape == b.shape;
@@ -51,9 +53,8 @@ void check_jobs(const Placement& from, const Placement& to) {
 
 void check_states(const Placement& from, std::span<const NodeState> nodes) {
   if (nodes.size() != nodes_of(from.job)) {
-    fail(ErrorCode::kInvalidArgument,
-         "a job of {} nodes needs one state for each, and {} were given", nodes_of(from.job),
-         nodes.size());
+    fail(ErrorCode::kInvalidArgument, "a job of {} needs one state for each, and not {}",
+         counted(nodes_of(from.job), "node"), nodes.size());
   }
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
     check_state(from, static_cast<int>(rank), nodes[rank]);

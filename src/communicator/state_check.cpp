@@ -6,14 +6,15 @@
 #include <string>
 
 #include "errors.h"
+#include "tersewire/counted.h"
 
 namespace tersewire {
 namespace {
 
 // "rank 1 of 4 workers and 2 server nodes"
 std::string node_text(int rank, int workers, int servers) {
-  std::string text = fmt::format("rank {} of {} workers", rank, workers);
-  if (servers > 0) text += fmt::format(" and {} server nodes", servers);
+  std::string text = fmt::format("rank {} of {}", rank, counted(workers, "worker"));
+  if (servers > 0) text += " and " + counted(servers, "server node");
   return text;
 }
 

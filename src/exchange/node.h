@@ -9,6 +9,7 @@
 #include "errors.h"
 #include "float_mode.h"
 #include "placement.h"
+#include "tersewire/counted.h"
 #include "tersewire/measure.h"
 #include "tersewire/message.h"
 #include "tersewire/transport.h"
@@ -125,8 +126,8 @@ inline void check_length(int from, const std::string& name, const Frame& frame, 
 // Throws kInvalidArgument for a tensor that the job has not ...
 inline void check_tensor(const Job& job, std::size_t tensor) {
   if (tensor < job.tensors.size()) return;
-  fail(ErrorCode::kInvalidArgument, "there is no tensor number {}; the job has {} tensors", tensor,
-       job.tensors.size());
+  fail(ErrorCode::kInvalidArgument, "there is no tensor number {}; the job has {}", tensor,
+       counted(job.tensors.size(), "tensor"));
 }
 
 // ... and for another number of its values.

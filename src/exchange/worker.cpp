@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "tersewire/counted.h"
+
 namespace tersewire {
 namespace {
 
@@ -323,8 +325,8 @@ void Worker::finish(std::span<const std::span<float>> parameters) {
   guarded([&] {
     const std::size_t tensors = job().tensors.size();
     if (parameters.size() != tensors) {
-      fail(ErrorCode::kInvalidArgument, "the job has {} tensors, and finish() was given {}",
-           tensors, parameters.size());
+      fail(ErrorCode::kInvalidArgument, "the job has {}, and finish() was given {}",
+           counted(tensors, "tensor"), parameters.size());
     }
     check_unfinished();
     if (exchanged_step() == step_) check_pushed();

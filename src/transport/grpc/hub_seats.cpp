@@ -6,6 +6,7 @@
 #include "grpc_credentials.h"
 #include "grpc_hub.h"
 #include "hub_stream.h"
+#include "tersewire/counted.h"
 
 namespace tersewire {
 
@@ -192,9 +193,9 @@ void GrpcHubServer::recall_ranks() {
   const std::vector<RankRecord> ranks = parse_rank_journal(kept_.kept);
   if (ranks.size() != seats_.size()) {
     fail(ErrorCode::kInvalidArgument,
-         "the journal is of a job of {} nodes, and this hub is for {}; start it for as many, or "
-         "remove the journal",
-         ranks.size(), seats_.size());
+         "the journal is of a job of {}, and this hub is for {}; start it for as many, or remove "
+         "the journal",
+         counted(ranks.size(), "node"), seats_.size());
   }
   if (std::ranges::all_of(ranks, &RankRecord::left)) {
     fail(ErrorCode::kFailedPrecondition,
