@@ -155,7 +155,7 @@ void ParameterServer::resume(const NodeState& state) {
 }
 
 void ParameterServer::save_after(std::uint64_t step) {
-  if (!save_ || !is_saved_after(job_, step) || !all_are_past(step, parts_)) return;
+  if (!save_ || !is_saved_after(job_, step) || !all_are_past(job_, step, parts_)) return;
   NodeState saved = state(step);
   if (job_.servers_save_together) send_open_message();
   save_(std::move(saved));

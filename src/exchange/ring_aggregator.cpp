@@ -108,7 +108,7 @@ void RingAggregator::resume(const NodeState& state) {
 }
 
 void RingAggregator::save_after(std::uint64_t step) {
-  if (!save_ || !is_saved_after(job_, step) || !all_are_past(step, blocks_)) return;
+  if (!save_ || !is_saved_after(job_, step) || !all_are_past(job_, step, blocks_)) return;
   save_(state(step));
 }
 

@@ -59,9 +59,9 @@ NodeState Worker::state() {
   for (std::size_t i = 0; i < progress_.size() && begun && !took_means; ++i) {
     if (progress_[i].applied_step + 1 == step_ && progress_[i].pushed_step < step_) continue;
     fail(ErrorCode::kFailedPrecondition,
-         "{} is not between its pull and its push of step {}; take the state when every tensor has "
+         "{} is not between its pull and its push of {} {}; take the state when every tensor has "
          "been pulled in a step, and none has been pushed",
-         name(i), step_);
+         name(i), step_noun(), step_);
   }
   NodeState state = empty_state(*placement_, rank(), took_means || !begun ? step_ : step_ - 1);
   state.pushed = save_residuals(*placement_, residual_runs());
@@ -144,14 +144,14 @@ void Worker::fail_no_turn(std::size_t tensor) const {
   for (std::size_t part = placement_->first_part[tensor]; part < placement_->first_part[tensor + 1];
        ++part) {
     if (pushed_step(part) == step_) continue;
-    fail(
-        ErrorCode::kFailedPrecondition,
-        "what came of tensor '{}' in step {} has not been taken; pull it, or take its mean, before "
-        "it is pushed again",
-        name, step_ - 1);
+    fail(ErrorCode::kFailedPrecondition,
+         "what came of tensor '{}' in {} {} has not been taken; pull it, or take its mean, before "
+         "it is pushed again",
+         name, step_noun(), step_ - 1);
   }
   fail(ErrorCode::kFailedPrecondition,
-       "tensor '{}' has been pushed in step {} already; begin the next step first", name, step_);
+       "tensor '{}' has been pushed in {} {} already; begin the next step first", name, step_noun(),
+       step_);
 }
 
 void Worker::mean(std::size_t tensor, std::span<float> mean) {
@@ -436,9 +436,9 @@ void Worker::take_checksum(int from, std::uint64_t step, std::uint64_t checksum)
   if (!other) return;
   if (job().checksum_steps > 0) {
     fail(ErrorCode::kFailedPrecondition,
-         "the parameters of workers {} and {} differ before step {}: start every worker with the "
+         "the parameters of workers {} and {} differ before {} {}: start every worker with the "
          "same initial model, and let it change its parameters through the job alone",
-         other->worker, from, step);
+         other->worker, from, step_noun(), step);
   }
   const auto [less, more] =
       std::minmax({std::pair(other->checksum, other->worker), std::pair(checksum, from)});
