@@ -55,12 +55,13 @@ constexpr const char* kNoRules = R"(*mangle
 COMMIT
 )";
 
-[[noreturn]] void refuse(const std::string& what, int error) {
+[[noreturn]] void refuse(const std::string& what, const std::string& why) {
   throw Error(ErrorCode::kFailedPrecondition,
-              "the network card " + what + ": " + std::strerror(error) +
+              "the network card " + what + ": " + why +
                   "; it needs root, a kernel with nfnetlink_queue, and no other card in this "
                   "network namespace");
 }
+[[noreturn]] void refuse(const std::string& what, int error) { refuse(what, std::strerror(error)); }
 
 class Descriptor {
  public:
@@ -122,7 +123,7 @@ class Rules {
     for (std::size_t at = 0; (at = rules.find(kPlace, at)) != std::string::npos;) {
       rules.replace(at, kPlace.size(), interface);
     }
-    if (!set_rules(rules, false)) refuse("cannot set its rules", EPERM);
+    if (!set_rules(rules, false)) refuse("cannot set its rules", "iptables-restore failed");
   }
   // Should they stay, they bypass a card that is not there.
   ~Rules() {

@@ -226,7 +226,7 @@ def test_below_the_least_number_the_job_ends(job):
     job.go_on_until(4)
     b.end()
     assert a.end() == 1
-    assert "1 workers are left, and the job needs 2" in a.errors
+    assert "1 worker is left, and the job needs 2" in a.errors
     assert "this rank has the model after round 2: save it" in a.errors
     assert job.hub.end() == 1
 

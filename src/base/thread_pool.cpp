@@ -106,7 +106,7 @@ ThreadPool::ThreadPool(std::size_t threads) : state_(std::make_unique<State>()) 
   } catch (const std::system_error&) {
     state_->end();
     fail(ErrorCode::kResourceExhausted,
-         "the system started only {} of {} threads; use fewer or raise the limit",
+         "the system started only {} of {} threads; use fewer or raise the limit (ulimit -u)",
          state_->helpers.size() + 1, threads);
   }
 }

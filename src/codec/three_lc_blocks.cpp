@@ -202,7 +202,7 @@ ThreeLcBlocks parse_three_lc_blocks(ByteView body, std::size_t elems) {
   blocks.block_elems =
       static_cast<std::size_t>(reader.varint(kMaxBlockElems, "length of a 3lc block"));
   if (blocks.block_elems < kMinBlockElems || blocks.block_elems % kMinBlockElems != 0) {
-    fail(ErrorCode::kDataLoss, "a 3lc payload has blocks of {} values, which must be whole {}s",
+    fail(ErrorCode::kDataLoss, "a 3lc payload has blocks of {} values, not of a multiple of {}",
          blocks.block_elems, kMinBlockElems);
   }
   blocks.scales = reader.take(block_count(elems, blocks.block_elems), "3lc scales");

@@ -15,6 +15,7 @@
 #include "place_job.h"
 #include "progress.h"
 #include "state_check.h"
+#include "tersewire/counted.h"
 
 namespace tersewire {
 namespace {
@@ -46,13 +47,14 @@ void check_backup_workers(const Job& job) {
   const auto [exchange, options] = choose_exchange(job);
   if (!exchange.traits.shards || options.scaler_sharing) {
     fail(ErrorCode::kInvalidArgument,
-         "exchange {} waits for every worker; use 0 backup workers instead of {}", job.exchange,
-         job.backup_workers);
+         "exchange {} has no backup workers; use 0 of them instead of {}, or parameter-server or "
+         "gradient-server without scaler sharing",
+         job.exchange, job.backup_workers);
   }
   if (job.backup_workers < 0 || job.backup_workers >= job.workers) {
     fail(ErrorCode::kInvalidArgument,
-         "{} of {} workers cannot be backups: at least one gradient has to be waited for",
-         job.backup_workers, job.workers);
+         "{} of {} cannot be backups: at least one gradient has to be waited for",
+         job.backup_workers, counted(job.workers, "worker"));
   }
 }
 
@@ -60,10 +62,11 @@ void check_backup_workers(const Job& job) {
 void check_raw_from_all(const Job& job) {
   if (!job.raw_from_all) return;
   if (job.backup_workers > 0) {
-    fail(ErrorCode::kInvalidArgument,
-         "raw from all means that workers agree on every step, and with {} backup workers some are "
-         "not waited for; use 0 backup workers, or omit raw from all",
-         job.backup_workers);
+    fail(
+        ErrorCode::kInvalidArgument,
+        "raw from all means that workers agree on every step, and with {} some are not waited for; "
+        "use 0 backup workers, or omit raw from all",
+        counted(job.backup_workers, "backup worker"));
   }
   const auto [exchange, options] = choose_exchange(job);
   if (options.average_asynchronous) {
@@ -121,21 +124,22 @@ void check_turns(const Job& job) {
   }
   if (job.local_updates % job.fragments != 0) {
     fail(ErrorCode::kInvalidArgument,
-         "{} fragments cannot take turns of equal length in {} local updates; use a number of "
-         "updates that the fragments divide",
-         job.fragments, job.local_updates);
+         "{} fragments cannot take turns of equal length in {}; use a number of updates that the "
+         "fragments divide",
+         job.fragments, counted(job.local_updates, "local update"));
   }
   if (job.delay >= job.local_updates / job.fragments) {
     fail(ErrorCode::kInvalidArgument,
-         "a delay of {} steps must be below a turn of {} steps ({} local updates / {} fragments); "
-         "use a shorter delay or longer turns",
-         job.delay, job.local_updates / job.fragments, job.local_updates, job.fragments);
+         "a delay of {} must be below a turn of {} ({} / {}); use a shorter delay or longer turns",
+         counted(job.delay, "step"), counted(job.local_updates / job.fragments, "step"),
+         counted(job.local_updates, "local update"), counted(job.fragments, "fragment"));
   }
   if (job.fragments > 1 && job.backup_workers > 0) {
-    fail(ErrorCode::kInvalidArgument,
-         "with {} backup workers a worker that is overtaken skips whole rounds, and {} fragments "
-         "take turns within a round; use 1 fragment, or 0 backup workers",
-         job.backup_workers, job.fragments);
+    fail(
+        ErrorCode::kInvalidArgument,
+        "with {} a worker that is overtaken skips whole rounds, and {} fragments take turns within "
+        "a round; use 1 fragment, or 0 backup workers",
+        counted(job.backup_workers, "backup worker"), job.fragments);
   }
   if (job.fragments > 1 && choose_exchange(job).options.scaler_sharing) {
     fail(ErrorCode::kInvalidArgument,
@@ -150,8 +154,8 @@ void check_fragments(const Job& job) {
   const std::size_t most = most_owners(job);
   if (static_cast<std::size_t>(job.fragments) <= most) return;
   fail(ErrorCode::kInvalidArgument,
-       "{} fragments cannot share a model that has no more than {} parts; use at most as many",
-       job.fragments, most);
+       "{} fragments cannot share a model that has no more than {}; use at most as many",
+       job.fragments, counted(most, "part"));
 }
 
 // When workers exchange.
@@ -170,8 +174,8 @@ void check_clock(const Job& job) {
   if (job.local_steps > 1) {
     fail(ErrorCode::kInvalidArgument,
          "between two exchanges workers add up gradients ({} local steps) or change their models "
-         "({} local updates); use one of the two",
-         job.local_steps, job.local_updates);
+         "({}); use one of the two",
+         job.local_steps, counted(job.local_updates, "local update"));
   }
   if (exchange_traits(job.exchange).averages_weights) {
     fail(ErrorCode::kInvalidArgument,
@@ -204,21 +208,21 @@ void check_staleness(const Job& job) {
   const auto [exchange, options] = choose_exchange(job);
   if (!exchange.traits.shards || options.scaler_sharing) {
     fail(ErrorCode::kInvalidArgument,
-         "exchange {} waits for every worker, which {} does not; use parameter-server or "
-         "gradient-server, or staleness 0",
-         job.exchange, what);
+         "exchange {} has no servers that let workers go ahead, as {} needs; use parameter-server, "
+         "or gradient-server without scaler sharing, or omit {}",
+         job.exchange, what, job.asynchronous ? "asynchronous" : "staleness");
   }
   if (job.local_updates > 0) {
     fail(ErrorCode::kInvalidArgument,
-         "{} cannot be combined with {} local updates, after which workers wait for each other; "
-         "use one of the two",
-         what, job.local_updates);
+         "{} cannot be combined with {}, after which workers wait for each other; use one of the "
+         "two",
+         what, counted(job.local_updates, "local update"));
   }
   if (job.raw_from_all) {
     fail(ErrorCode::kInvalidArgument,
          "raw from all means that workers agree on every step, and with {} they do not wait for "
-         "each other; use staleness 0, or omit raw from all",
-         what);
+         "each other; omit {}, or raw from all",
+         what, job.asynchronous ? "asynchronous" : "staleness");
   }
 }
 
@@ -248,17 +252,17 @@ void check_ladder(const Job& job) {
   }
   if (!job.ladder->pull_codecs.empty() &&
       job.ladder->pull_codecs.size() != job.ladder->codecs.size()) {
-    fail(ErrorCode::kInvalidArgument,
-         "a ladder has {} codecs and {} pull codecs; give it as many, or no pull codecs",
-         job.ladder->codecs.size(), job.ladder->pull_codecs.size());
+    fail(ErrorCode::kInvalidArgument, "a ladder has {} and {}; give it as many, or no pull codecs",
+         counted(job.ladder->codecs.size(), "codec"),
+         counted(job.ladder->pull_codecs.size(), "pull codec"));
   }
   if (job.backup_workers > 0 || !job.in_lock_step() || job.local_steps > 1 || job.fragments > 1 ||
       job.delay > 0 || choose_exchange(job).options.scaler_sharing ||
       exchange_traits(job.exchange).averages_weights) {
     fail(ErrorCode::kInvalidArgument,
          "codecs take turns only in jobs whose workers wait for each other and exchange "
-         "everything; omit backup workers, staleness, local steps, fragments, delay and "
-         "scaler-sharing, use another exchange than weight-average, or choose one codec");
+         "everything; omit backup workers, staleness, asynchronous, local steps, fragments, delay "
+         "and scaler-sharing, use another exchange than weight-average, or choose one codec");
   }
   check_rounds(job);
 }
@@ -319,11 +323,12 @@ void check_update(const Job& job, int rank, const Update& update) {
   const bool owner = needs_update(job, rank);
   if (owner && !update) {
     fail(ErrorCode::kInvalidArgument,
-         "this node owns the model of a {} job; give it an update function", job.exchange);
+         "rank {} owns the model in exchange {}; give it an update function", rank, job.exchange);
   }
   if (!owner && update) {
     fail(ErrorCode::kInvalidArgument,
-         "this node does not own the model of a {} job; give it no update function", job.exchange);
+         "rank {} does not own the model in exchange {}; give it no update function", rank,
+         job.exchange);
   }
 }
 
@@ -333,9 +338,9 @@ std::shared_ptr<const Placement> place(const Job& job, Transport& transport) {
   const int servers = server_nodes(job);
   const int nodes = job.workers + servers;
   if (transport.size() != nodes) {
-    fail(ErrorCode::kInvalidArgument,
-         "{} workers and {} servers need a network of {} nodes, and this one has {}", job.workers,
-         servers, nodes, transport.size());
+    fail(ErrorCode::kInvalidArgument, "{} and {} need a network of {}, and this one has {}",
+         counted(job.workers, "worker"), counted(servers, "server"), counted(nodes, "node"),
+         transport.size());
   }
   transport.expect_at_most(placement->longest_message);
   return placement;

@@ -10,6 +10,7 @@
 #include "ring.h"
 #include "ring_aggregator.h"
 #include "ring_layout.h"
+#include "tersewire/counted.h"
 #include "tersewire/predict.h"
 #include "weight_average.h"
 
@@ -50,22 +51,23 @@ void take_groups(SettingText& text, const Job& job, ExchangeOptions& options) {
 }
 
 // How many servers a job has that share so many parts of its tensors; one unless it says.
-int shared_by(const Job& job, std::size_t parts, std::string_view what) {
+int shared_by(const Job& job, std::size_t parts, std::string_view what, std::string_view whats) {
   const int servers = job.servers.value_or(1);
   // As many as a program gives a job whose model it has yet to make.
   constexpr std::size_t kAnyNumber = 1 << 30;
   const auto most = static_cast<int>(std::min(parts, kAnyNumber));
+  const std::string range = most == 1 ? "1 server" : fmt::format("1 to {} servers", most);
   if (servers == Job::kColocated) {
-    fail(ErrorCode::kInvalidArgument, "exchange {} has no colocated servers; use 1 to {} servers",
-         job.exchange, most);
+    fail(ErrorCode::kInvalidArgument, "exchange {} has no colocated servers; use {}", job.exchange,
+         range);
   }
   if (servers < 1 && parts >= kAnyNumber) {
     fail(ErrorCode::kInvalidArgument, "exchange {} cannot have {} servers; use 1 or more",
          job.exchange, servers);
   }
   if (servers < 1 || servers > most) {
-    fail(ErrorCode::kInvalidArgument, "{} servers cannot share {} {}; use 1 to {} servers", servers,
-         most, what, most);
+    fail(ErrorCode::kInvalidArgument, "{} servers cannot share {}; use {}", servers,
+         counted(most, what, whats), range);
   }
   return servers;
 }
@@ -81,20 +83,20 @@ int count_part_servers(const Job& job, const ExchangeOptions& /*options*/) {
   if (job.servers == Job::kColocated) {
     return static_cast<int>(std::min(parts, static_cast<std::size_t>(std::max(job.workers, 0))));
   }
-  return shared_by(job, parts, "parts of tensors");
+  return shared_by(job, parts, "part of a tensor", "parts of tensors");
 }
 
 int count_aggregators(const Job& job, const ExchangeOptions& options) {
   const int needed = static_cast<int>(make_tree(job.workers, options.fan_in).size()) - job.workers;
   if (job.servers.value_or(needed) == needed) return needed;
-  fail(ErrorCode::kInvalidArgument,
-       "a tree over {} workers with fan-in={} has {} aggregators; omit their number", job.workers,
-       options.fan_in, needed);
+  fail(ErrorCode::kInvalidArgument, "a tree over {} with fan-in={} has {}; omit their number",
+       counted(job.workers, "worker"), options.fan_in, counted(needed, "aggregator"));
 }
 
 int count_ring_servers(const Job& job, const ExchangeOptions& options) {
   if (options.top == RingTop::kRing) return count_no_servers(job);
-  return shared_by(job, static_cast<std::size_t>(options.group), "blocks of a bucket");
+  return shared_by(job, static_cast<std::size_t>(options.group), "block of a bucket",
+                   "blocks of a bucket");
 }
 
 const std::vector<Exchange>& exchanges() {

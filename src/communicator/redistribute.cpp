@@ -5,6 +5,7 @@
 #include "place_job.h"
 #include "ring_layout.h"
 #include "state_check.h"
+#include "tersewire/counted.h"
 
 namespace tersewire {
 namespace {
@@ -24,19 +25,19 @@ void check_jobs(const Placement& from, const Placement& to) {
   }
   if (from.job.local_steps != to.job.local_steps) {
     fail(ErrorCode::kInvalidArgument,
-         "the states are of a job with {} local steps, and cannot go on with {}; use as many",
-         from.job.local_steps, to.job.local_steps);
+         "the states are of a job with {}, and cannot go on with {}; use as many",
+         counted(from.job.local_steps, "local step"), to.job.local_steps);
   }
   if (from.job.local_updates != to.job.local_updates) {
     fail(ErrorCode::kInvalidArgument,
-         "the states are of a job with {} local updates, and cannot go on with {}; use as many",
-         from.job.local_updates, to.job.local_updates);
+         "the states are of a job with {}, and cannot go on with {}; use as many",
+         counted(from.job.local_updates, "local update"), to.job.local_updates);
   }
   if (from.job.fragments != to.job.fragments || from.job.delay != to.job.delay) {
     fail(ErrorCode::kInvalidArgument,
-         "the states are of a job with {} fragments and a delay of {}, and cannot go on with {} "
-         "and {}; use the same",
-         from.job.fragments, from.job.delay, to.job.fragments, to.job.delay);
+         "the states are of a job with {} and a delay of {}, and cannot go on with {} and {}; use "
+         "the same",
+         counted(from.job.fragments, "fragment"), from.job.delay, to.job.fragments, to.job.delay);
   }
   const auto same = [](const TensorInfo& a, const TensorInfo& b) {
     return a.name == b.name && a.shape == b.shape;
@@ -49,9 +50,8 @@ void check_jobs(const Placement& from, const Placement& to) {
 
 void check_states(const Placement& from, std::span<const NodeState> nodes) {
   if (nodes.size() != nodes_of(from.job)) {
-    fail(ErrorCode::kInvalidArgument,
-         "a job of {} nodes needs one state for each, and {} were given", nodes_of(from.job),
-         nodes.size());
+    fail(ErrorCode::kInvalidArgument, "a job of {} needs one state for each, and not {}",
+         counted(nodes_of(from.job), "node"), nodes.size());
   }
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
     check_state(from, static_cast<int>(rank), nodes[rank]);
@@ -63,9 +63,9 @@ void check_states(const Placement& from, std::span<const NodeState> nodes) {
     const std::uint64_t expected = worker ? step : exchanged;
     if (nodes[rank].step == expected) continue;
     fail(ErrorCode::kInvalidArgument,
-         "the state of rank {} is of step {}, and that of rank 0 of step {}; use states saved "
-         "after the same step",
-         rank, nodes[rank].step, step);
+         "the state of rank {} is of step {}, not of step {}, which goes with step {} of rank 0; "
+         "use states saved after the same step",
+         rank, nodes[rank].step, expected, step);
   }
 }
 

@@ -6,14 +6,15 @@
 #include <string>
 
 #include "errors.h"
+#include "tersewire/counted.h"
 
 namespace tersewire {
 namespace {
 
 // "rank 1 of 4 workers and 2 server nodes"
 std::string node_text(int rank, int workers, int servers) {
-  std::string text = fmt::format("rank {} of {} workers", rank, workers);
-  if (servers > 0) text += fmt::format(" and {} server nodes", servers);
+  std::string text = fmt::format("rank {} of {}", rank, counted(workers, "worker"));
+  if (servers > 0) text += " and " + counted(servers, "server node");
   return text;
 }
 
@@ -57,14 +58,16 @@ void check_list(const Placement& placement, const List& list) {
            list.name, placement.name(i));
     }
     if (values.size() != placement.parts[i].elems) {
-      fail(ErrorCode::kInvalidArgument, "its '{}' of {} has {} values, not {}", list.name,
+      fail(ErrorCode::kInvalidArgument,
+           "its '{}' of {} has {} values, not {}; resume with tensors cut as before", list.name,
            placement.name(i), values.size(), placement.parts[i].elems);
     }
     if (!list.finite) continue;
     if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) continue;
     fail(ErrorCode::kInvalidArgument,
-         "its '{}' of {} holds a NaN or an infinity, which no residual does", list.name,
-         placement.name(i));
+         "its '{}' of {} holds a NaN or an infinity, which no node keeps there; resume from an "
+         "earlier state",
+         list.name, placement.name(i));
   }
 }
 

@@ -9,6 +9,7 @@
 #include "errors.h"
 #include "float_mode.h"
 #include "placement.h"
+#include "tersewire/counted.h"
 #include "tersewire/measure.h"
 #include "tersewire/message.h"
 #include "tersewire/transport.h"
@@ -125,8 +126,8 @@ inline void check_length(int from, const std::string& name, const Frame& frame, 
 // Throws kInvalidArgument for a tensor that the job has not ...
 inline void check_tensor(const Job& job, std::size_t tensor) {
   if (tensor < job.tensors.size()) return;
-  fail(ErrorCode::kInvalidArgument, "there is no tensor number {}; the job has {} tensors", tensor,
-       job.tensors.size());
+  fail(ErrorCode::kInvalidArgument, "there is no tensor number {}; the job has {}", tensor,
+       counted(job.tensors.size(), "tensor"));
 }
 
 // ... and for another number of its values.
@@ -136,6 +137,12 @@ inline void check_values(const Job& job, std::size_t tensor, std::size_t given) 
   if (given == info.elems()) return;
   fail(ErrorCode::kInvalidArgument, "tensor '{}' has {} values, and {} were given", info.name,
        info.elems(), given);
+}
+
+// What is wrong with something that came for this step while another, or it again, is open.
+inline std::string came_for(std::uint64_t step, std::uint64_t open) {
+  if (step == open) return fmt::format("came for step {} a second time", step);
+  return fmt::format("came for step {} while step {} is open", step, open);
 }
 
 // The part that a frame which came from this rank is of. Throws kDataLoss where there is none.

@@ -111,15 +111,15 @@ inline bool is_saved_after(const Job& job, std::uint64_t exchange) {
 // Whether all that a server has an encoder for, parts or blocks, is past this step. Throws
 // kFailedPrecondition where some is past the next one too.
 template <typename Parts>
-bool all_are_past(std::uint64_t step, const Parts& parts) {
+bool all_are_past(const Job& job, std::uint64_t step, const Parts& parts) {
   const auto still_in = [&](const auto& part) { return part.encoder && part.step <= step; };
   if (std::ranges::any_of(parts, still_in)) return false;
   const auto too_far = [&](const auto& part) { return part.encoder && part.step > step + 1; };
   if (std::ranges::any_of(parts, too_far)) {
     fail(ErrorCode::kFailedPrecondition,
-         "step {} is to be saved, and some tensors were pushed in step {} before others in step "
-         "{}; let every worker pull all tensors in a step, and then push them all",
-         step, step + 1, step);
+         "step {} is to be saved, and some tensors were pushed for the next exchange before others "
+         "for its own; let every worker pull all tensors in a step, and then push them all",
+         last_step_of(job, step));
   }
   return true;
 }

@@ -45,8 +45,7 @@ SharedBytes ScalerAgreement::take(const Received& offer, const Placement& placem
   const std::uint64_t step = offer.message.header.step;
   const auto worker = static_cast<std::size_t>(offer.from);
   if (step != step_ || offered_[worker]) {
-    fail(ErrorCode::kDataLoss, "offer from worker {}: it came for step {} while step {} is open",
-         worker, step, step_);
+    fail(ErrorCode::kDataLoss, "offer from worker {}: it {}", worker, came_for(step, step_));
   }
   if (offers_ == 0) {
     start(offer, placement);

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "tersewire/counted.h"
+
 namespace tersewire {
 namespace {
 
@@ -57,9 +59,9 @@ NodeState Worker::state() {
   for (std::size_t i = 0; i < progress_.size() && begun && !took_means; ++i) {
     if (progress_[i].applied_step + 1 == step_ && progress_[i].pushed_step < step_) continue;
     fail(ErrorCode::kFailedPrecondition,
-         "{} is not between its pull and its push of step {}; take the state when every tensor has "
+         "{} is not between its pull and its push of {} {}; take the state when every tensor has "
          "been pulled in a step, and none has been pushed",
-         name(i), step_);
+         name(i), step_noun(), step_);
   }
   NodeState state = empty_state(*placement_, rank(), took_means || !begun ? step_ : step_ - 1);
   state.pushed = save_residuals(*placement_, residual_runs());
@@ -136,20 +138,20 @@ std::optional<std::size_t> Worker::turn_of(std::size_t tensor) const {
 
 void Worker::fail_no_turn(std::size_t tensor) const {
   const std::string& name = job().tensors[tensor].name;
-  if (step_ == 0) {
+  if (step_ == step_before_first_) {
     fail(ErrorCode::kFailedPrecondition, "begin a step before tensor '{}' is pushed", name);
   }
   for (std::size_t part = placement_->first_part[tensor]; part < placement_->first_part[tensor + 1];
        ++part) {
     if (pushed_step(part) == step_) continue;
-    fail(
-        ErrorCode::kFailedPrecondition,
-        "what came of tensor '{}' in step {} has not been taken; pull it, or take its mean, before "
-        "it is pushed again",
-        name, step_ - 1);
+    fail(ErrorCode::kFailedPrecondition,
+         "what came of tensor '{}' in {} {} has not been taken; pull it, or take its mean, before "
+         "it is pushed again",
+         name, step_noun(), step_ - 1);
   }
   fail(ErrorCode::kFailedPrecondition,
-       "tensor '{}' has been pushed in step {} already; begin the next step first", name, step_);
+       "tensor '{}' has been pushed in {} {} already; begin the next step first", name, step_noun(),
+       step_);
 }
 
 void Worker::mean(std::size_t tensor, std::span<float> mean) {
@@ -157,8 +159,8 @@ void Worker::mean(std::size_t tensor, std::span<float> mean) {
     check_values(job(), tensor, mean.size());
     if (!job().in_lock_step()) {
       fail(ErrorCode::kFailedPrecondition,
-           "workers that do not wait for each other have no mean gradient of a step; use a "
-           "staleness of 0, or pull() what servers send");
+           "workers that do not wait for each other have no mean gradient of a step; use neither "
+           "staleness nor asynchronous, or pull() what servers send");
     }
     if (job().backup_workers > 0) {
       fail(ErrorCode::kFailedPrecondition,
@@ -323,8 +325,8 @@ void Worker::finish(std::span<const std::span<float>> parameters) {
   guarded([&] {
     const std::size_t tensors = job().tensors.size();
     if (parameters.size() != tensors) {
-      fail(ErrorCode::kInvalidArgument, "the job has {} tensors, and finish() was given {}",
-           tensors, parameters.size());
+      fail(ErrorCode::kInvalidArgument, "the job has {}, and finish() was given {}",
+           counted(tensors, "tensor"), parameters.size());
     }
     check_unfinished();
     if (exchanged_step() == step_) check_pushed();
@@ -434,9 +436,9 @@ void Worker::take_checksum(int from, std::uint64_t step, std::uint64_t checksum)
   if (!other) return;
   if (job().checksum_steps > 0) {
     fail(ErrorCode::kFailedPrecondition,
-         "the parameters of workers {} and {} differ before step {}: start every worker with the "
+         "the parameters of workers {} and {} differ before {} {}: start every worker with the "
          "same initial model, and let it change its parameters through the job alone",
-         other->worker, from, step);
+         other->worker, from, step_noun(), step);
   }
   const auto [less, more] =
       std::minmax({std::pair(other->checksum, other->worker), std::pair(checksum, from)});

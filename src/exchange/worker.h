@@ -206,9 +206,12 @@ class Worker : public Communicator {
 
   template <typename Task>
   decltype(auto) guarded(Task&& task) {
-    const char* const counted = job().steps_a_round() > 1 ? "exchange" : "step";
-    return ending_the_job_on_failure(transport_, fmt::format("{}, {} {}", me_, counted, step_),
+    return ending_the_job_on_failure(transport_, fmt::format("{}, {} {}", me_, step_noun(), step_),
                                      std::forward<Task>(task));
+  }
+  // What is counted here, for sentences: of several of the application's steps, an exchange.
+  [[nodiscard]] const char* step_noun() const {
+    return job().steps_a_round() > 1 ? "exchange" : "step";
   }
   // The fragment of this tensor whose turn in this step comes next; none where all had theirs.
   [[nodiscard]] std::optional<std::size_t> turn_of(std::size_t tensor) const;

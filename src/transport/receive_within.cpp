@@ -94,7 +94,7 @@ Incoming receive_within(Transport& transport, const WaitLimits& limits,
       fail(ErrorCode::kDeadlineExceeded,
            "nothing has arrived at rank {} for {:.3g} s while waiting for {}{}, though every other "
            "node is alive; look for one that computes or writes without end, or raise the progress "
-           "limit (--progress-limit; timeout= in Python; Job::progress_limit)",
+           "limit (train --progress-limit; timeout= in Python; Job::progress_limit)",
            transport.rank(), seconds(limits.progress_limit), waited_for,
            from_whom(transport, needs));
     }

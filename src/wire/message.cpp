@@ -173,7 +173,9 @@ void check_version(std::uint8_t version, std::uint8_t kind) {
          "states; run the same release of tersewire on every node",
          kMessageVersion);
   }
-  fail(ErrorCode::kDataLoss, "it is of format version {}, and this reader knows version {} only",
+  fail(ErrorCode::kDataLoss,
+       "it is of format version {}, which this reader, of version {}, does not know; use the "
+       "release of tersewire that made it",
        version, kMessageVersion);
 }
 

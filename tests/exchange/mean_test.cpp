@@ -173,7 +173,7 @@ TEST(Means, OfAWorkerAloneFailAsItsServerDoes) {
     return "";
   };
   const std::string said = sentence([&] { worker->push(0, values); });
-  EXPECT_NE(said.find("the server on rank 0: delta of tensor 'w': the tensor holds a NaN"),
+  EXPECT_NE(said.find("the server on rank 0: mean of tensor 'w': the tensor holds a NaN"),
             std::string::npos)
       << said;
   EXPECT_NE(sentence([&] { worker->begin_step(); }), "");

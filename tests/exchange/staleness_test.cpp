@@ -662,22 +662,23 @@ TEST(StaleJobs, AreRefusedWhereTheyMakeNoSense) {
   refused([](Job& job) { job.backup_workers = 3; }, "cannot be backups");
   refused([](Job& job) { job.local_updates = 4; }, "local updates");
   refused([](Job& job) { job.raw_from_all = true; }, "raw from all");
-  for (const char* exchange : {"aggregator-tree", "all-gather", "ring", "weight-average",
-                               "hierarchical-ring:top=tree,group=3"}) {
+  for (const char* exchange :
+       {"aggregator-tree", "all-gather", "ring", "weight-average",
+        "weight-average:mode=asynchronous", "hierarchical-ring:top=tree,group=3"}) {
     refused(
         [&](Job& job) {
           job.exchange = exchange;
           job.servers.reset();
           job.push_codec = job.pull_codec = "fp32";
         },
-        "waits for every worker");
+        "has no servers that let workers go ahead");
   }
   refused(
       [](Job& job) {
         job.exchange = "gradient-server:scaler-sharing=on";
         job.push_codec = "terngrad";
       },
-      "waits for every worker");
+      "has no servers that let workers go ahead");
   refused(
       [](Job& job) {
         job.staleness = 0;

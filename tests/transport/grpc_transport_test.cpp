@@ -418,6 +418,11 @@ TEST(GrpcTransport, RefusesWhatMakesNoSense) {
                [&] { join_grpc_network(hub.address(), 2, 2); });
   expect_error(ErrorCode::kFailedPrecondition, "the job has ranks 0 to 1",
                [&] { join_grpc_network(hub.address(), 2, 3, {}, {.deadline = 10s}); });
+  expect_error(ErrorCode::kInvalidArgument, "a network of 0 nodes",
+               [&] { join_grpc_network(hub.address(), 0, 0); });
+  const GrpcHub of_members("127.0.0.1:0", MembershipLimits{}, {});
+  expect_error(ErrorCode::kFailedPrecondition, "the members of this hub's job come and go",
+               [&] { join_grpc_network(of_members.address(), 0, 2, {}, {.deadline = 10s}); });
   expect_error(ErrorCode::kInvalidArgument, "a progress limit of -1000 ms",
                [&] { join_grpc_network(hub.address(), 0, 2, {}, {.progress_limit = -1s}); });
   expect_error(ErrorCode::kInvalidArgument, "a hub for 0 nodes", [] { GrpcHub("127.0.0.1:0", 0); });

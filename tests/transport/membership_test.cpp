@@ -427,7 +427,7 @@ TEST(Servers, AreAsManyForAllMembersAndTheHub) {
   Job job(kWithServers);
   job.member("x").servers = 1;
   expect_error(ErrorCode::kFailedPrecondition,
-               "'x' is of a job with 1 servers, and this hub is for 2", [&] { job.hear("x"); });
+               "'x' is of a job with 1 server, and this hub is for 2", [&] { job.hear("x"); });
   job.begin({"y", "z", "server1", "server2"}, 1);
   const Bytes journal = journal_bytes(job.hub.journal());
   expect_error(ErrorCode::kFailedPrecondition, "the journal is of a job with 2 servers",
@@ -479,7 +479,7 @@ TEST(Membership, EndsWithAStateWhereTooFewAreLeft) {
   c.phase = MemberPhase::kFinished;
   const MemberList end = job.hear("c");
   EXPECT_EQ(end.phase, JobPhase::kEnded);
-  EXPECT_NE(end.reason.find("1 workers are left, and the job needs 2"), std::string::npos);
+  EXPECT_NE(end.reason.find("1 worker is left, and the job needs 2"), std::string::npos);
   job.hub.told("c");
   EXPECT_TRUE(job.hub.is_over(job.now));
 }

@@ -155,7 +155,7 @@ void ParameterServer::resume(const NodeState& state) {
 }
 
 void ParameterServer::save_after(std::uint64_t step) {
-  if (!save_ || !is_saved_after(job_, step) || !all_are_past(step, parts_)) return;
+  if (!save_ || !is_saved_after(job_, step) || !all_are_past(job_, step, parts_)) return;
   NodeState saved = state(step);
   if (job_.servers_save_together) send_open_message();
   save_(std::move(saved));
@@ -269,8 +269,8 @@ void ParameterServer::take_push(const Received& received, const Frame& frame) {
   }
   Push& push = state.pushes[child];
   if (step != state.step || push.has_arrived) {
-    fail(ErrorCode::kDataLoss, "push from {}: {} came for step {} while step {} is open",
-         child_name(child), name(part), step, state.step);
+    fail(ErrorCode::kDataLoss, "push from {}: {} {}", child_name(child), name(part),
+         came_for(step, state.step));
   }
   push = {.has_arrived = true, .bytes = received.bytes, .frame = frame};
   ++state.arrived;
@@ -300,7 +300,8 @@ void ParameterServer::pass_down(const Received& received) {
     ServerPart& state = parts_[part];
     check_length(received.from, name(part), frame, placement_->most_pulled_bytes(part));
     if (came.step != state.passed_down + 1 || came.step >= state.step) {
-      fail(ErrorCode::kDataLoss, "message from aggregator {}: {} came for step {} after step {}",
+      fail(ErrorCode::kDataLoss,
+           "message from aggregator {}: {} came for step {}, which is not due after step {}",
            received.from, name(part), came.step, state.passed_down);
     }
     state.passed_down = came.step;
@@ -481,7 +482,7 @@ bool ParameterServer::encode_levels(std::size_t part) {
 Encoded ParameterServer::encode(std::size_t part, Bytes& out) {
   const ServerPart& state = parts_[part];
   return with_context(
-      [&] { return fmt::format("{} of {}", is_root() ? "delta" : "mean", name(part)); },
+      [&] { return fmt::format("{} of {}", update_ ? "delta" : "mean", name(part)); },
       [&] {
         return encode_in_step(job_, *state.encoder, state.sum, state.step, passes_on_raw(state),
                               out, pool_);

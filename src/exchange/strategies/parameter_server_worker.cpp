@@ -193,8 +193,9 @@ void ParameterServerWorker::take_delta(const Received& received, const Frame& fr
   const std::uint64_t before = state.deltas.empty() ? applied_step(part) : state.deltas.back().step;
   const bool early = job().backup_workers == 0 && step > exchanged_step();
   if (step != before + 1 || early) {
-    fail(ErrorCode::kDataLoss, "message from rank {}: {} came for step {} after step {}",
-         received.from, name(part), step, before);
+    fail(ErrorCode::kDataLoss,
+         "message from rank {}: {} came for step {}, which is not due after step {}", received.from,
+         name(part), step, before);
   }
   newest_delta_ = std::max(newest_delta_, step);
   state.deltas.push_back({step, received.bytes, frame, contributors});

@@ -280,7 +280,9 @@ void RingWorker::check_is_next(std::size_t number, std::size_t source,
   // A peer is at most one step ahead: the one after that needs this worker's part.
   if (header.step != step_before_first() + before / expected.size() + 1 ||
       header.step > bucket.step + 1) {
-    fail(ErrorCode::kDataLoss, "message from rank {}: the {} came for step {} in step {}",
+    fail(ErrorCode::kDataLoss,
+         "message from rank {}: the {} came for step {}, of which nothing is due while step {} is "
+         "open",
          received.from, layout_.name(number), header.step, bucket.step);
   }
   const std::size_t index = before % expected.size();

@@ -108,7 +108,7 @@ void RingAggregator::resume(const NodeState& state) {
 }
 
 void RingAggregator::save_after(std::uint64_t step) {
-  if (!save_ || !is_saved_after(job_, step) || !all_are_past(step, blocks_)) return;
+  if (!save_ || !is_saved_after(job_, step) || !all_are_past(job_, step, blocks_)) return;
   save_(state(step));
 }
 
@@ -190,8 +190,8 @@ void RingAggregator::take_sum(const Received& received) {
   const std::uint64_t step = received.message.header.step;
   GroupSum& sum = block.sums[static_cast<std::size_t>(received.from) / layout_.group()];
   if (step != block.step || sum.bytes) {
-    fail(ErrorCode::kDataLoss, "push from worker {}: {} came for step {} while step {} is open",
-         received.from, name(id), step, block.step);
+    fail(ErrorCode::kDataLoss, "push from worker {}: {} {}", received.from, name(id),
+         came_for(step, block.step));
   }
   check_length(
       received.from, name(id), received.message.frames.front(),

@@ -281,7 +281,8 @@ void StaleServer::take_push(const Received& received) {
   const std::uint64_t step = received.message.header.step;
   Puller& puller = bucket.pullers[worker];
   if (puller.pushed != 0 || step <= puller.version || step > kMostSteps) {
-    fail(ErrorCode::kDataLoss, "push from worker {}: {} came for step {} after step {}", worker,
+    fail(ErrorCode::kDataLoss,
+         "push from worker {}: {} came for step {}, which is not due after step {}", worker,
          name(placement_->buckets[bucket.number].front()), step,
          std::max(puller.pushed, puller.version));
   }

@@ -167,8 +167,9 @@ void StaleWorker::check_answer(const Received& received) const {
   const std::uint64_t step = received.message.header.step;
   if (step <= asked.answered ||
       (!done_ && (asked.pushed <= asked.answered || step < asked.pushed))) {
-    fail(ErrorCode::kDataLoss, "message from rank {}: {} came for step {} after step {}",
-         received.from, name(first), step, asked.answered);
+    fail(ErrorCode::kDataLoss,
+         "message from rank {}: {} came for step {}, which is not due after step {}", received.from,
+         name(first), step, asked.answered);
   }
   std::size_t place = 0;
   for (const Frame& frame : received.message.frames) {

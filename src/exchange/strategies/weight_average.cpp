@@ -170,7 +170,7 @@ void WeightAverageWorker::keep(Received received) {
   const MessageHeader& header = received.message.header;
   if (header.kind != kForAll && header.kind != kForPartner) {
     fail(ErrorCode::kDataLoss,
-         "message from rank {}: workers that average weights take nothing else", received.from);
+         "message from rank {}: workers that average weights take weights only", received.from);
   }
   counters_.pulled_bytes += received.bytes->size();
   for (const Frame& frame : received.message.frames) {

@@ -6,14 +6,19 @@
 #include "errors.h"
 #include "grpc_credentials.h"
 #include "grpc_end.h"
+#include "tersewire/counted.h"
 
 namespace tersewire {
 std::unique_ptr<Transport> join_grpc_network(const std::string& hub, int rank, int nodes,
                                              const GrpcSecurity& security, const WaitLimits& limits,
                                              const std::string& direct) {
+  if (nodes < 1) {
+    fail(ErrorCode::kInvalidArgument, "a network of {} nodes carries nothing; use at least 1",
+         nodes);
+  }
   if (rank < 0 || rank >= nodes) {
-    fail(ErrorCode::kInvalidArgument, "there is no rank {} in a job of {} nodes; use 0 to {}", rank,
-         nodes, nodes - 1);
+    fail(ErrorCode::kInvalidArgument, "there is no rank {} in a job of {}; use {}", rank,
+         counted(nodes, "node"), nodes == 1 ? "0" : fmt::format("0 to {}", nodes - 1));
   }
   check_protected(hub, security);
   if (!direct.empty()) check_direct(direct, security);

@@ -97,9 +97,13 @@ Record take_record(ByteView& batch, bool secure) {
   Record record;
   std::memcpy(&record.head, batch.data(), kRecordHeadBytes);
   const RecordHead& head = record.head;
-  if (head.version != 1 || head.reserved != 0) {
+  if (head.version != 1) {
     fail(ErrorCode::kDataLoss, "a record is of version {}, not of 1; run one version everywhere",
          head.version);
+  }
+  if (head.reserved != 0) {
+    fail(ErrorCode::kDataLoss,
+         "a record has {} in its reserved field, not 0; run one version everywhere", head.reserved);
   }
   check_kind(head);
   if (head.kind == RecordKind::kCopy) {

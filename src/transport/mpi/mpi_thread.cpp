@@ -428,7 +428,7 @@ void MpiThread::check(int code, const char* what) const {
   int length = 0;
   MPI_Error_string(code, text, &length);
   fail(ErrorCode::kUnavailable,
-       "rank {}: MPI failed ({}: {}); a node or its network is likely to be down", place_.rank,
+       "rank {}: MPI failed ({}: {}); check whether a node or its network is down", place_.rank,
        what, text);
 }
 

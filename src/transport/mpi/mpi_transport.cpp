@@ -115,7 +115,7 @@ std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits) {
   }
   if (joined.exchange(true)) {
     fail(ErrorCode::kFailedPrecondition,
-         "this process has joined its MPI network before; MPI allows that once");
+         "this process has joined its MPI network before; join it once, since MPI allows no more");
   }
   const auto mailbox = std::make_shared<Mailbox>();
   std::promise<MpiPlace> promise;
@@ -125,7 +125,8 @@ std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits) {
     thread = std::thread(communicate, mailbox, std::move(promise), limits);
   } catch (const std::system_error& error) {
     fail(ErrorCode::kResourceExhausted,
-         "the system could not start a thread for transport 'mpi': {}", error.what());
+         "the system could not start a thread for transport 'mpi': {}; raise the limit (ulimit -u)",
+         error.what());
   }
   if (place.wait_for(limits.deadline) != std::future_status::ready) {
     mailbox->order_to_leave();

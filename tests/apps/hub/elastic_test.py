@@ -214,7 +214,7 @@ class Servers(ChurnTest):
         self.wait_until("the run does not stand", self.stands)
         s.signal(signal.SIGKILL)
         self.hub.wait_for("generation 1 is over: 's' has not been heard")
-        self.go_on_until("generation 2 goes on after step .* with 2 workers: a, b; 1 servers: t")
+        self.go_on_until("generation 2 goes on after step .* with 2 workers: a, b; 1 server: t")
         self.go_on_until("generation 2 has begun")
         u = self.start_server("u", 2, **settings)
         self.hub.wait_for("'u' is here")
@@ -356,7 +356,7 @@ class Partition(ElasticTest):
         link.is_whole.clear()
         self.hub.wait_for("generation 1 is over: '[bc]' has not been heard")
         self.go_on_until("generation 2 has begun")
-        self.hub.wait_for("generation 2 goes on after step .* with 1 workers: a")
+        self.hub.wait_for("generation 2 goes on after step .* with 1 worker: a")
         link.is_whole.set()
         self.go_on_until("with 3 workers: a, b, c|with 3 workers: a, c, b")
         self.go_on_to_the_end()
@@ -458,7 +458,7 @@ class Members(ElasticTest):
         self.go_on()
         code, errors = a.end()
         self.assertEqual((code, len(errors)), (1, 1), a.lines)
-        self.assertIn("1 workers are left, and the job needs 2 (", a.lines[-1])
+        self.assertIn("1 worker is left, and the job needs 2 (", a.lines[-1])
         self.assertEqual(self.hub.end()[0], 1)
         resumed = run("train", "--resume", self.path("run"), "--transport", "in-process", "--elastic=false",
                       "--workers", 2, "--json")  # fmt: skip

@@ -297,10 +297,11 @@ void GrpcHubServer::log_strangers(Clock::time_point now) {
   }
   const std::uint64_t put_out = listener_->put_out();
   if (const std::uint64_t more = put_out - std::exchange(put_out_, put_out)) {
-    log_.add_stranger(fmt::format("{} connections that had not said who they are were closed, as "
-                                  "the hub keeps at most {} of them",
-                                  more, kMostStrangers),
-                      now);
+    const std::string which =
+        more == 1 ? std::string("1 connection that had not said who it is was")
+                  : fmt::format("{} connections that had not said who they are were", more);
+    log_.add_stranger(
+        fmt::format("{} closed, as the hub keeps at most {} of them", which, kMostStrangers), now);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "grpc_credentials.h"
 #include "grpc_hub.h"
 #include "hub_stream.h"
+#include "tersewire/counted.h"
 
 namespace tersewire {
 
@@ -105,6 +106,13 @@ void GrpcHubServer::seat(HubStream& stream, const Record& record) {
 
 grpc::Status GrpcHubServer::check_hello(HubStream& stream, const RecordHead& head,
                                         const Hello& hello) const {
+  if (membership_ && head.generation > generation_) {
+    return {grpc::StatusCode::FAILED_PRECONDITION,
+            fmt::format("the members of this hub's job come and go, and generation {} has not "
+                        "begun; give nodes names in place of ranks, or a hub that is started "
+                        "again its journal",
+                        head.generation)};
+  }
   if (head.generation != generation_ || !open_) {
     return {grpc::StatusCode::FAILED_PRECONDITION,
             membership_ ? fmt::format("generation {} is over", head.generation)
@@ -185,9 +193,9 @@ void GrpcHubServer::recall_ranks() {
   const std::vector<RankRecord> ranks = parse_rank_journal(kept_.kept);
   if (ranks.size() != seats_.size()) {
     fail(ErrorCode::kInvalidArgument,
-         "the journal is of a job of {} nodes, and this hub is for {}; start it for as many, or "
-         "remove the journal",
-         ranks.size(), seats_.size());
+         "the journal is of a job of {}, and this hub is for {}; start it for as many, or remove "
+         "the journal",
+         counted(ranks.size(), "node"), seats_.size());
   }
   if (std::ranges::all_of(ranks, &RankRecord::left)) {
     fail(ErrorCode::kFailedPrecondition,

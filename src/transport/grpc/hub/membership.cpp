@@ -6,6 +6,7 @@
 #include <span>
 
 #include "errors.h"
+#include "tersewire/counted.h"
 
 namespace tersewire {
 namespace {
@@ -38,14 +39,14 @@ Membership::Membership(const MembershipLimits& limits, ByteView journal, Clock::
   if (limits.least < 1 || limits.first < limits.least || limits.most < limits.first ||
       static_cast<std::size_t>(limits.most) > kMostMembers / 2) {
     fail(ErrorCode::kInvalidArgument,
-         "a job that begins with {} workers cannot have at least {} and at most {}; the least is "
-         "from 1 to those that it begins with, and the most from there to {}",
-         limits.first, limits.least, limits.most, kMostMembers / 2);
+         "a job that begins with {} cannot have at least {} and at most {}; the least is from 1 to "
+         "those that it begins with, and the most from there to {}",
+         counted(limits.first, "worker"), limits.least, limits.most, kMostMembers / 2);
   }
   if (limits.servers < 0 || limits.servers > static_cast<int>(kMostMembers / 2) - limits.most) {
     fail(ErrorCode::kInvalidArgument,
-         "a job of up to {} workers cannot have {} servers; use no more than {} nodes", limits.most,
-         limits.servers, kMostMembers / 2);
+         "a job of up to {} cannot have {}; use 0 or more, and no more than {} nodes",
+         counted(limits.most, "worker"), counted(limits.servers, "server"), kMostMembers / 2);
   }
   if (limits.deadline && *limits.deadline < milliseconds(1)) {
     fail(ErrorCode::kInvalidArgument, "members cannot be given up after {} ms; use at least 1",
@@ -62,10 +63,11 @@ Membership::Membership(const MembershipLimits& limits, ByteView journal, Clock::
   }
   if (journal_.generation == 0) return;
   if ((roll().servers > 0) != (limits.servers > 0)) {
-    fail(ErrorCode::kFailedPrecondition,
-         "the journal is of a job with {} servers, and this hub is for {}; start it with the "
-         "--servers that it had",
-         roll().servers, limits.servers);
+    fail(
+        ErrorCode::kFailedPrecondition,
+        "the journal is of a job with {}, and this hub is for {}; start it with the --servers that "
+        "it had",
+        counted(roll().servers, "server"), limits.servers);
   }
   for (const Roll::Place& place : roll().places) {
     known_[place.name] = {.says = {.name = place.name,
@@ -131,8 +133,8 @@ void Membership::hear(const MemberSays& says, Clock::time_point now) {
   }
   if (std::cmp_not_equal(says.servers, limits_.servers)) {
     fail(ErrorCode::kFailedPrecondition,
-         "'{}' is of a job with {} servers, and this hub is for {}; give both the same --servers",
-         says.name, says.servers, limits_.servers);
+         "'{}' is of a job with {}, and this hub is for {}; give both the same --servers",
+         says.name, counted(says.servers, "server"), limits_.servers);
   }
   if (journal_.generation == 0 && newcomers(now).empty()) journal_.fingerprint = says.fingerprint;
   if (says.fingerprint != journal_.fingerprint) {
@@ -468,9 +470,12 @@ void Membership::form(const std::vector<Roll::Place>& survivors, Clock::time_poi
   const bool lacks_server = limits_.servers > 0 && next.servers == 0;
   journal_.last = std::cmp_less(next.workers, limits_.least) || lacks_server;
   if (journal_.last) {
-    journal_.reason = lacks_server ? fmt::format("no server is left ({})", journal_.reason)
-                                   : fmt::format("{} workers are left, and the job needs {} ({})",
-                                                 next.workers, limits_.least, journal_.reason);
+    journal_.reason =
+        lacks_server ? fmt::format("no server is left ({})", journal_.reason)
+                     : fmt::format("{} left, and the job needs {} ({})",
+                                   next.workers == 1 ? "1 worker is"
+                                                     : fmt::format("{} workers are", next.workers),
+                                   limits_.least, journal_.reason);
     // All who have the model save it.
     next = {};
     for (const bool serve : {false, true}) {
@@ -505,8 +510,10 @@ void Membership::begin(Roll next) {
     }
     return names;
   };
-  std::string who = fmt::format("{} workers: {}", next.workers, named(false));
-  if (next.servers > 0) who += fmt::format("; {} servers: {}", next.servers, named(true));
+  std::string who = fmt::format("{}: {}", counted(next.workers, "worker"), named(false));
+  if (next.servers > 0) {
+    who += fmt::format("; {}: {}", counted(next.servers, "server"), named(true));
+  }
   for (const Roll::Place& place : next.places) {
     if (journal_.base.generation > 0 && !place.base_rank) ++tries_[place.incarnation];
   }

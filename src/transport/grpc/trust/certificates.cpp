@@ -50,7 +50,9 @@ using Names = std::unique_ptr<GENERAL_NAMES, Free<GENERAL_NAMES_free>>;
 // What OpenSSL says of its last failure.
 std::string last_failure() {
   std::array<char, 256> text{};
-  ERR_error_string_n(ERR_get_error(), text.data(), text.size());
+  const unsigned long code = ERR_get_error();
+  if (code == 0) return "OpenSSL gives no reason";
+  ERR_error_string_n(code, text.data(), text.size());
   ERR_clear_error();
   return text.data();
 }

@@ -25,7 +25,8 @@ void RevokedCertificates::read() {
   Revocations all = with_context([&] { return fmt::format("'{}'", file_); },
                                  [&] { return parse_revocations(list, authority_); });
   if (!keeps_all(all, all_)) {
-    fail(ErrorCode::kDataLoss, "'{}' is older than the list before it, which stays in force",
+    fail(ErrorCode::kDataLoss,
+         "'{}' is older than the list before it, which stays in force; put the newest there",
          file_);
   }
   all_ = std::move(all);
