@@ -27,7 +27,6 @@ struct Node {
   int backup_workers = 0;
   int local_steps = 1;
   int staleness = 0;
-  bool asynchronous = false;
 };
 
 constexpr std::array kNodes{Node{"parameter-server", 0},
@@ -53,8 +52,8 @@ constexpr std::array kNodes{Node{"parameter-server", 0},
                             Node{"ring", 0, {}, 0, 2},
                             Node{"parameter-server", 0, {}, 0, 1, 2},
                             Node{"parameter-server", 4, {}, 0, 1, 2},
-                            Node{"gradient-server", 1, {}, 0, 1, 0, true},
-                            Node{"parameter-server", 4, {}, 0, 1, 0, true},
+                            Node{"gradient-server", 1, {}, 0, 1, Job::kUnbounded},
+                            Node{"parameter-server", 4, {}, 0, 1, Job::kUnbounded},
                             Node{"parameter-server", 2, Job::kColocated, 0, 1, 1},
                             Node{"parameter-server", 4, {}, 1, 1, 2}};
 
@@ -71,7 +70,6 @@ Job job_of(const Node& node, std::uint8_t choices) {
   job.backup_workers = node.backup_workers;
   job.local_steps = node.local_steps;
   job.staleness = node.staleness;
-  job.asynchronous = node.asynchronous;
   job.push_codec = job.pull_codec = kCodecs[choices % kRawFromAll % kCodecs.size()];
   job.policy = "";
   job.bucket_bytes = 64;

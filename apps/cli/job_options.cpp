@@ -20,12 +20,14 @@ std::string option_name(const trainer::Setting& setting) {
   return fmt::format("--{}", setting.key);
 }
 
-int servers_number(const std::string& text, std::uint64_t most) {
-  if (text == trainer::kColocatedText) return Job::kColocated;
+// A whole number from 0 on, or a word that stands for `meaning`.
+int number_or_word(const char* option, const std::string& text, std::uint64_t most,
+                   const char* word, int meaning) {
+  if (text == word) return meaning;
   std::string wrong = wrong_with_whole_number(text, false);
   if (wrong.empty()) wrong = CLI::Range(std::uint64_t{0}, most)(text);
   if (wrong.empty()) return std::stoi(text);
-  throw CLI::ValidationError("--servers", wrong + ", and not colocated");
+  throw CLI::ValidationError(option, fmt::format("{}, and not {}", wrong, word));
 }
 
 std::size_t part_values_number(const std::string& text) {
@@ -46,7 +48,10 @@ nlohmann::json setting_json(std::chrono::milliseconds member) {
   return std::chrono::duration_cast<std::chrono::seconds>(member).count();
 }
 
-nlohmann::json setting_json(StaleWeight member) { return trainer::setting_value(member); }
+nlohmann::json setting_json(trainer::StalenessSetting<const int> member) {
+  if (member.value == Job::kUnbounded) return trainer::setting_value(member);
+  return member.value;
+}
 
 nlohmann::json setting_json(trainer::ServersSetting<const std::optional<int>> member) {
   if (member.value == Job::kColocated) return trainer::setting_value(member);
@@ -104,7 +109,10 @@ void add_servers_option(CLI::App& command, std::optional<int>& servers, std::uin
                         const std::string& help) {
   command.add_option_function<std::string>(
       "--servers",
-      [&servers, most](const std::string& text) { servers = servers_number(text, most); }, help);
+      [&servers, most](const std::string& text) {
+        servers = number_or_word("--servers", text, most, trainer::kColocatedText, Job::kColocated);
+      },
+      help);
 }
 
 template <typename Value>
@@ -159,18 +167,17 @@ void SettingOptions::operator()(const trainer::Setting& setting,
       ->check(CLI::Range(setting.least, setting.most));
 }
 
-void SettingOptions::operator()(const trainer::Setting& setting, StaleWeight& value) const {
+void SettingOptions::operator()(const trainer::Setting& setting,
+                                trainer::StalenessSetting<int> staleness) const {
   command_
       .add_option_function<std::string>(
           option_name(setting),
-          [&value](const std::string& text) {
-            value = text == trainer::setting_value(StaleWeight::kInverse) ? StaleWeight::kInverse
-                                                                          : StaleWeight::kNone;
+          [value = &staleness.value, most = setting.most](const std::string& text) {
+            *value = number_or_word("--staleness", text, most, trainer::kUnboundedText,
+                                    Job::kUnbounded);
           },
           setting.help)
-      ->default_str(trainer::setting_value(value))
-      ->check(CLI::IsMember({trainer::setting_value(StaleWeight::kNone),
-                             trainer::setting_value(StaleWeight::kInverse)}));
+      ->default_str(trainer::setting_value(trainer::StalenessSetting<const int>{staleness.value}));
 }
 
 void SettingOptions::operator()(const trainer::Setting& setting,

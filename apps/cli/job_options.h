@@ -34,7 +34,8 @@ class SettingOptions {
   void operator()(const trainer::Setting& setting, std::optional<double>& value) const;
   void operator()(const trainer::Setting& setting, std::optional<std::size_t>& value) const;
   void operator()(const trainer::Setting& setting, std::chrono::milliseconds& value) const;
-  void operator()(const trainer::Setting& setting, StaleWeight& value) const;
+  void operator()(const trainer::Setting& setting,
+                  trainer::StalenessSetting<int> staleness) const;
   void operator()(const trainer::Setting& setting,
                   trainer::ServersSetting<std::optional<int>> servers) const;
   void operator()(const trainer::Setting& setting,
@@ -65,7 +66,7 @@ nlohmann::json setting_json(const std::optional<Value>& member) {
   return member ? nlohmann::json(*member) : nlohmann::json();
 }
 nlohmann::json setting_json(std::chrono::milliseconds member);
-nlohmann::json setting_json(StaleWeight member);
+nlohmann::json setting_json(trainer::StalenessSetting<const int> member);
 nlohmann::json setting_json(trainer::ServersSetting<const std::optional<int>> member);
 nlohmann::json setting_json(trainer::PartValuesSetting<const std::size_t> member);
 

@@ -113,8 +113,8 @@ void check_notice(const TrainFlags& flags) {
   }
   if (!job.in_lock_step() || exchange_traits(job.exchange).averages_weights) {
     throw WrongUsage(
-        "--notice makes a run save what it would lose after any step, but with weight-average, "
-        "--staleness and --asynchronous there are states only at multiples of --checkpoint-steps; "
+        "--notice makes a run save what it would lose after any step, but with weight-average and "
+        "--staleness there are states only at multiples of --checkpoint-steps; "
         "omit --notice, or use another exchange");
   }
 }

@@ -21,12 +21,6 @@
 
 namespace tersewire {
 
-// The weight of a stale gradient (Job::staleness).
-enum class StaleWeight : std::uint8_t {
-  kNone,     // the same as any other
-  kInverse,  // divided by the versions that it is behind, if more than 1
-};
-
 // Codecs that take turns in a job, from the lightest to the strongest. Its functions return the
 // same on every node, whenever they are called; any thread that encodes calls them, and an
 // exception from them ends the job. They must not call the job's communicator.
@@ -76,7 +70,7 @@ struct Job {
   std::uint64_t seed = 0;
   // A tensor is updated as soon as workers - backup_workers gradients for the latest model have
   // arrived (3LC section 2.1); later ones return to their sender's residual if the codec keeps one,
-  // and are dropped if it does not. With staleness or asynchronous they go into the next version
+  // and are dropped if it does not. With a staleness they go into the next version
   // instead.
   int backup_workers = 0;
   // Parts with the same route share buckets of at least this many bytes of gradients, sent
@@ -119,10 +113,8 @@ struct Job {
   // the latest, skipping the steps in between. 0: in lock-step. For parameter-server and
   // gradient-server without scaler sharing; not with local_updates or raw_from_all.
   int staleness = 0;
-  // The same without a limit: no worker waits for the slowest.
-  bool asynchronous = false;
-  // The weight of gradients computed from a version older than the latest.
-  StaleWeight stale_weight = StaleWeight::kNone;
+  // A value of `staleness`: no limit, no worker waits for the slowest.
+  static constexpr int kUnbounded = -1;
   // Whether every worker sends a tensor uncompressed in a step where it is not finite on one
   // worker, rather than only that worker. Workers agree on it before each bucket is encoded, which
   // costs two small messages per worker and bucket, one round trip, and a copy of the gradients.
@@ -139,7 +131,7 @@ struct Job {
   std::uint64_t checksum_steps = 100;
   // Once per this many steps servers save their state (run_server()): with the workers' state after
   // the same step (Communicator::state()) the job can be resumed. A multiple of local_steps or
-  // local_updates, and of weight-average's `every`. With staleness or asynchronous every worker
+  // local_updates, and of weight-average's `every`. With a staleness every worker
   // takes such a step, and all wait for each other there.
   // 0: never. Otherwise not with backup workers, nor with weight-average:mode=asynchronous, where
   // steps of different workers overlap and no consistent state of all nodes exists.
@@ -147,7 +139,7 @@ struct Job {
   // With state_steps, one more step after which servers save their state, a multiple of the same
   // numbers; 0: none. It may be set while the job runs, provided that no worker has pushed in that
   // step yet: a job that is about to be ended can then be resumed from its last step. Must outlive
-  // the job; may be null, and must be null with staleness or asynchronous.
+  // the job; may be null, and must be null with a staleness.
   const std::atomic<std::uint64_t>* state_also_after = nullptr;
   // Whether what saves one server's state waits for that of another (run_server()): states are then
   // handed over when the results of their step have been sent, since a worker pushes no more to the
@@ -166,7 +158,7 @@ struct Job {
     return local_updates > 0 && (fragments > 1 || delay > 0);
   }
   // Whether all workers compute every step from the same version of the model.
-  [[nodiscard]] bool in_lock_step() const { return staleness == 0 && !asynchronous; }
+  [[nodiscard]] bool in_lock_step() const { return staleness == 0; }
   // From one exchange of a part to the next.
   [[nodiscard]] std::uint64_t steps_a_round() const {
     return static_cast<std::uint64_t>(local_updates > 0 ? local_updates : local_steps);

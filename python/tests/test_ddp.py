@@ -713,9 +713,6 @@ def case_the_exchange_goes_by_the_number_of_ranks():
     before = hook.state_dict()["exchange"]
     hook.change(codec="3lc")
     assert hook.state_dict()["exchange"] == before
-    with pytest.warns(DeprecationWarning, match="is now 'gradient-server'"):
-        hook = tersewire.torch.register(wrapped(), exchange="sharded-server")
-    assert hook.state_dict()["exchange"] == "gradient-server"
 
 
 def case_means_have_a_codec_of_their_own():

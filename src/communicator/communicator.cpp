@@ -187,30 +187,22 @@ void check_clock(const Job& job) {
 
 // Whether servers can go on without the slowest workers, and what is asked for is one thing.
 void check_staleness(const Job& job) {
-  if (job.staleness < 0) {
+  if (job.staleness < 0 && job.staleness != Job::kUnbounded) {
     fail(ErrorCode::kInvalidArgument,
-         "workers cannot be {} steps ahead of the slowest; use 1 or more, or 0 for lock-step",
+         "workers cannot be {} steps ahead of the slowest; use 1 or more, 0 for lock-step, or no "
+         "bound",
          job.staleness);
   }
-  if (job.in_lock_step()) {
-    if (job.stale_weight == StaleWeight::kNone) return;
-    fail(ErrorCode::kInvalidArgument,
-         "no gradient is stale where all workers wait for each other; use staleness or "
-         "asynchronous, or omit the weight of stale gradients");
-  }
-  if (job.asynchronous && job.staleness > 0) {
-    fail(ErrorCode::kInvalidArgument,
-         "an asynchronous job has no staleness limit, and one of {} is given; use one of the two",
-         job.staleness);
-  }
-  const std::string what = job.asynchronous ? std::string("an asynchronous job")
-                                            : fmt::format("a staleness of {}", job.staleness);
+  if (job.in_lock_step()) return;
+  const std::string what = job.staleness == Job::kUnbounded
+                               ? std::string("an unbounded staleness")
+                               : fmt::format("a staleness of {}", job.staleness);
   const auto [exchange, options] = choose_exchange(job);
   if (!exchange.traits.shards || options.scaler_sharing) {
     fail(ErrorCode::kInvalidArgument,
          "exchange {} has no servers that let workers go ahead, as {} needs; use parameter-server, "
-         "or gradient-server without scaler sharing, or omit {}",
-         job.exchange, what, job.asynchronous ? "asynchronous" : "staleness");
+         "or gradient-server without scaler sharing, or omit staleness",
+         job.exchange, what);
   }
   if (job.local_updates > 0) {
     fail(ErrorCode::kInvalidArgument,
@@ -221,8 +213,8 @@ void check_staleness(const Job& job) {
   if (job.raw_from_all) {
     fail(ErrorCode::kInvalidArgument,
          "raw from all means that workers agree on every step, and with {} they do not wait for "
-         "each other; omit {}, or raw from all",
-         what, job.asynchronous ? "asynchronous" : "staleness");
+         "each other; omit staleness, or raw from all",
+         what);
   }
 }
 
@@ -261,8 +253,8 @@ void check_ladder(const Job& job) {
       exchange_traits(job.exchange).averages_weights) {
     fail(ErrorCode::kInvalidArgument,
          "codecs take turns only in jobs whose workers wait for each other and exchange "
-         "everything; omit backup workers, staleness, asynchronous, local steps, fragments, delay "
-         "and scaler-sharing, use another exchange than weight-average, or choose one codec");
+         "everything; omit backup workers, staleness, local steps, fragments, delay and "
+         "scaler-sharing, use another exchange than weight-average, or choose one codec");
   }
   check_rounds(job);
 }

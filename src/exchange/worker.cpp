@@ -159,8 +159,8 @@ void Worker::mean(std::size_t tensor, std::span<float> mean) {
     check_values(job(), tensor, mean.size());
     if (!job().in_lock_step()) {
       fail(ErrorCode::kFailedPrecondition,
-           "workers that do not wait for each other have no mean gradient of a step; use neither "
-           "staleness nor asynchronous, or pull() what servers send");
+           "workers that do not wait for each other have no mean gradient of a step; omit "
+           "staleness, or pull() what servers send");
     }
     if (job().backup_workers > 0) {
       fail(ErrorCode::kFailedPrecondition,

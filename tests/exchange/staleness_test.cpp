@@ -229,7 +229,7 @@ TEST_P(Staleness, AWorkerForWhichTheOthersWaitGetsAsFarAsThey) {
 TEST(Asynchronous, NobodyWaitsForAWorkerThatComputesForLong) {
   Job job = small_job(3, 0, "3lc");
   job.tensors = {{"only", {4000}, TensorKind::kDense}};
-  job.asynchronous = true;
+  job.staleness = Job::kUnbounded;
   Stage versions;
   const auto slow = [&](int worker, std::uint64_t step) {
     if (worker == 2 && step == 1) versions.wait_for(50);
@@ -244,7 +244,7 @@ TEST(Asynchronous, NobodyWaitsForAWorkerThatComputesForLong) {
 // version.
 TEST(Asynchronous, AServerKeepsAFewModelsForTheSlowestAndThenWaits) {
   Job job = small_job(2, 0, "fp32");
-  job.asynchronous = true;
+  job.staleness = Job::kUnbounded;
   constexpr std::uint64_t kMost = 9;
   Stage versions;
   // Once it has pushed, what the others waited with is made, whatever it computes then.
@@ -329,7 +329,7 @@ TEST(StaleSteps, WhereAllMeetInEveryStepItIsLockStepToTheBit) {
 struct Variant {
   const char* exchange;
   int servers;
-  int staleness;  // -1: asynchronous
+  int staleness;
   const char* codec;
   int backup_workers = 0;
 };
@@ -340,10 +340,9 @@ void PrintTo(const Variant& variant, std::ostream* out) {
 }
 
 Job job_of(const Variant& variant, int workers) {
-  Job job = stale_job(workers, std::max(variant.staleness, 0), variant.codec);
+  Job job = stale_job(workers, variant.staleness, variant.codec);
   job.exchange = variant.exchange;
   job.servers = variant.servers;
-  job.asynchronous = variant.staleness < 0;
   job.backup_workers = variant.backup_workers;
   job.bucket_bytes = 1024;  // several a server
   return job;
@@ -498,18 +497,9 @@ TEST(StaleEnd, TheSlowestWorkersLastPushIsInTheModelOfAll) {
       run_with_a_late_push(small_job(2, 5, "fp32"), crossings), 1.0F / 2);
 }
 
-TEST(StaleWeights, AGradientIsDividedByTheVersionsThatItIsBehind) {
-  Job job = small_job(2, 5, "fp32");
-  job.stale_weight = StaleWeight::kInverse;
-  std::vector<Crossing> crossings;
-  // It was computed from version 0, and version 3 was the last when it came.
-  expect_three_of_one_and_part_of_the_other(run_with_a_late_push(job, crossings), 1.0F / 6);
-}
-
 TEST(StaleEnd, AWorkerThatDiesEndsTheJobWhereOthersCanGetNoFurther) {
-  for (const bool asynchronous : {false, true}) {
-    Job job = small_job(3, asynchronous ? 0 : 2, "3lc");
-    job.asynchronous = asynchronous;
+  for (const int staleness : {2, Job::kUnbounded}) {
+    const Job job = small_job(3, staleness, "3lc");
     auto ends = make_in_process_network(4);
     ends[2].reset();  // without a word
     Outcome outcome = empty_outcome(job);
@@ -532,7 +522,7 @@ TEST(StaleEnd, AWorkerThatDiesEndsTheJobWhereOthersCanGetNoFurther) {
 // Even where no limit of staleness is reached.
 TEST(StaleEnd, MoreWorkersThatDieThanThereAreBackupsEndTheJob) {
   Job job = small_job(4, 0, "3lc");
-  job.asynchronous = true;
+  job.staleness = Job::kUnbounded;
   job.backup_workers = 1;
   auto ends = make_in_process_network(5);
   ends[2].reset();  // without a word
@@ -657,8 +647,7 @@ TEST(StaleJobs, AreRefusedWhereTheyMakeNoSense) {
     change(job);
     expect_error(ErrorCode::kInvalidArgument, why, [&] { server_nodes(job); });
   };
-  refused([](Job& job) { job.staleness = -1; }, "use 1 or more");
-  refused([](Job& job) { job.asynchronous = true; }, "use one of the two");
+  refused([](Job& job) { job.staleness = -2; }, "use 1 or more");
   refused([](Job& job) { job.backup_workers = 3; }, "cannot be backups");
   refused([](Job& job) { job.local_updates = 4; }, "local updates");
   refused([](Job& job) { job.raw_from_all = true; }, "raw from all");
@@ -679,12 +668,6 @@ TEST(StaleJobs, AreRefusedWhereTheyMakeNoSense) {
         job.push_codec = "terngrad";
       },
       "has no servers that let workers go ahead");
-  refused(
-      [](Job& job) {
-        job.staleness = 0;
-        job.stale_weight = StaleWeight::kInverse;
-      },
-      "no gradient is stale");
 }
 
 TEST(StaleJobs, HaveNoMeanOfAStep) {

@@ -76,12 +76,12 @@ TEST(Settings, AreTextsThatTheCommandLineTakes) {
   config.job.part_values = Job::kWholeTensors;
   config.job.bucket_bytes = 65536;
   config.job.raw_from_all = true;
-  config.job.stale_weight = StaleWeight::kInverse;
+  config.job.staleness = Job::kUnbounded;
   config.learning_rate = 0.1 + 0.2;
   values = values_of(config);
   EXPECT_EQ(values.at("servers"), "colocated");
   EXPECT_EQ(values.at("part-values"), "whole");
-  EXPECT_EQ(values.at("stale-weight"), "inverse");
+  EXPECT_EQ(values.at("staleness"), "unbounded");
   EXPECT_EQ(values.at("bucket-bytes"), "65536");
   EXPECT_EQ(values.at("raw-from-all"), "true");
   EXPECT_EQ(std::stod(values.at("lr")), 0.1 + 0.2);

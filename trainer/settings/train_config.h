@@ -108,9 +108,14 @@ struct Setting {
   bool shows_default = true;       // false where another setting decides what it is
 };
 
-// Members whose texts are words too: Job::servers (colocated) and Job::part_values (whole).
+// Members whose texts are words too: Job::servers (colocated), Job::staleness (unbounded) and
+// Job::part_values (whole).
 template <typename Value>
 struct ServersSetting {
+  Value& value;
+};
+template <typename Value>
+struct StalenessSetting {
   Value& value;
 };
 template <typename Value>
@@ -120,6 +125,8 @@ struct PartValuesSetting {
 // clang 14 deduces nothing of aggregates by itself.
 template <typename Value>
 ServersSetting(Value&) -> ServersSetting<Value>;
+template <typename Value>
+StalenessSetting(Value&) -> StalenessSetting<Value>;
 template <typename Value>
 PartValuesSetting(Value&) -> PartValuesSetting<Value>;
 
@@ -157,16 +164,9 @@ void visit_exchange_settings(JobType& job, const Visit& visit) {
         job.backup_workers);
   visit(Setting{.key = "staleness",
                 .help = "Steps by which a worker may be ahead of the slowest, with "
-                        "parameter-server and gradient-server; 0: lock-step",
+                        "parameter-server and gradient-server, or unbounded; 0: lock-step",
                 .most = 1 << 20},
-        job.staleness);
-  visit(Setting{.key = "asynchronous",
-                .help = "No limit on staleness: workers do not wait for each other"},
-        job.asynchronous);
-  visit(Setting{.key = "stale-weight",
-                .help = "Weight of a stale gradient: none (full weight) or inverse (divided by the "
-                        "number of steps it is late)"},
-        job.stale_weight);
+        StalenessSetting{job.staleness});
   visit(
       Setting{.key = "local-steps",
               .help = "Steps over which a worker accumulates gradients before it sends their mean",
@@ -429,9 +429,6 @@ inline std::string setting_value(bool value) { return value ? "true" : "false"; 
 inline std::string setting_value(int value) { return fmt::format("{}", value); }
 inline std::string setting_value(std::uint64_t value) { return fmt::format("{}", value); }
 inline std::string setting_value(double value) { return fmt::format("{}", value); }
-inline std::string setting_value(StaleWeight value) {
-  return value == StaleWeight::kInverse ? "inverse" : "none";
-}
 inline std::string setting_value(std::chrono::milliseconds value) {
   return fmt::format("{}", std::chrono::duration_cast<std::chrono::seconds>(value).count());
 }
@@ -443,6 +440,12 @@ std::string setting_value(const std::optional<Value>& value) {
 inline constexpr const char* kColocatedText = "colocated";
 inline std::string setting_value(ServersSetting<const std::optional<int>> setting) {
   if (setting.value == Job::kColocated) return kColocatedText;
+  return setting_value(setting.value);
+}
+// Job::kUnbounded.
+inline constexpr const char* kUnboundedText = "unbounded";
+inline std::string setting_value(StalenessSetting<const int> setting) {
+  if (setting.value == Job::kUnbounded) return kUnboundedText;
   return setting_value(setting.value);
 }
 inline std::string setting_value(PartValuesSetting<const std::size_t> setting) {

@@ -107,8 +107,7 @@ class GradientAverager:
         self._codecs, self._exchange = codecs, exchange
         ranks_here, self._join = meet_ranks(self._group, "exchange", (settings.alike, self._job()))
         # The default exchange of the first codec is that of later ones.
-        named = None if settings.exchange == "sharded-server" else settings.exchange
-        self._settings = dataclasses.replace(settings, exchange=named or exchange)
+        self._settings = dataclasses.replace(settings, exchange=settings.exchange or exchange)
         self._codec = begins_with
         return self._make_worker(
             settings, exchange, settings.threads or max(1, _core._allowed_cores() // ranks_here))

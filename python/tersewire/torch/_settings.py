@@ -3,7 +3,6 @@
 import dataclasses
 import datetime
 import math
-import warnings
 from dataclasses import dataclass
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -141,10 +140,6 @@ class Settings:
             if self.pull_codec is not None or group.elastic:  # more ranks may come
                 return "gradient-server"
             return "all-gather" if group.ranks <= self._most_without_servers else "gradient-server"
-        if self.exchange == "sharded-server":
-            warnings.warn("exchange 'sharded-server' is now 'gradient-server'; the next version "
-                          "drops the old name", DeprecationWarning, stacklevel=6)
-            return "gradient-server"
         if self.exchange != "all-reduce":
             return self.exchange
         sharing = [codec for codec in codecs if codec.shares_scalers]

@@ -16,7 +16,6 @@ namespace {
 struct Push {
   std::size_t worker;
   std::uint64_t step;
-  std::uint64_t base;         // the version that it was computed from
   SharedBytes bytes;          // what `frames` point into
   std::vector<Frame> frames;  // in the bucket's order
 };
@@ -71,8 +70,7 @@ class StaleServer final : public Server {
   [[nodiscard]] std::vector<Frame> frames_of(const Bucket& bucket, const Received& received) const;
   bool make_versions();
   void make_version(Bucket& bucket, std::uint64_t step);
-  void add_up(std::size_t part, std::size_t place, std::span<const Push> pushes,
-              std::uint64_t step);
+  void add_up(std::size_t part, std::size_t place, std::span<const Push> pushes);
   void encode_result(std::size_t part, std::uint64_t step, MessageWriter& writer);
   void answer(Bucket& bucket, std::size_t worker);
   [[nodiscard]] SharedBytes answer_from(Bucket& bucket, std::uint64_t version);
@@ -97,7 +95,6 @@ class StaleServer final : public Server {
   [[nodiscard]] bool is_behind(const Bucket& bucket, std::size_t worker) const {
     return !done_[worker] && bucket.pullers[worker].pushed <= bucket.version;
   }
-  [[nodiscard]] float weight_of(const Push& push, std::uint64_t step) const;
   [[nodiscard]] std::optional<std::size_t> own_worker() const {
     if (job_.servers != Job::kColocated) return std::nullopt;
     return static_cast<std::size_t>(transport_.rank() - job_.workers);
@@ -292,7 +289,6 @@ void StaleServer::take_push(const Received& received) {
   puller.pushed = step;
   bucket.pushes.push_back({.worker = worker,
                            .step = step,
-                           .base = puller.version,
                            .bytes = received.bytes,
                            .frames = std::move(frames)});
 }
@@ -322,7 +318,7 @@ bool StaleServer::holds_up(const Bucket& bucket, std::uint64_t step, std::size_t
   if (worker == own_worker() && version == bucket.version && is_saved_after(job_, version)) {
     return true;
   }
-  if (computes(bucket, worker) && !job_.asynchronous &&
+  if (computes(bucket, worker) && job_.staleness != Job::kUnbounded &&
       step - version > static_cast<std::uint64_t>(job_.staleness)) {
     return true;
   }
@@ -392,7 +388,7 @@ void StaleServer::make_version(Bucket& bucket, std::uint64_t step) {
                         .step = step});
   const std::vector<std::size_t>& parts = placement_->buckets[bucket.number];
   for (std::size_t place = 0; place < parts.size(); ++place) {
-    add_up(parts[place], place, pushes, step);
+    add_up(parts[place], place, pushes);
     encode_result(parts[place], step, writer);
   }
   bucket.pushes.erase(bucket.pushes.begin(), later);
@@ -407,24 +403,17 @@ void StaleServer::make_version(Bucket& bucket, std::uint64_t step) {
   forget_what_all_have(bucket);
 }
 
-void StaleServer::add_up(std::size_t part, std::size_t place, std::span<const Push> pushes,
-                         std::uint64_t step) {
+// Each gradient counts what it would in lock-step, however many are in a version.
+void StaleServer::add_up(std::size_t part, std::size_t place, std::span<const Push> pushes) {
   const Stopwatch watch(counters_.decode_seconds, processor_seconds);
+  const float weight = 1.0F / static_cast<float>(job_.workers);
   sum_.assign(placement_->parts[part].elems, 0.0F);
   for (const Push& push : pushes) {
     const Frame& frame = push.frames[place];
     with_context(
         [&] { return fmt::format("push of {} from worker {}", name(part), push.worker); },
-        [&] { decode_add(frame.codec, frame.payload, weight_of(push, step), sum_, pool_); });
+        [&] { decode_add(frame.codec, frame.payload, weight, sum_, pool_); });
   }
-}
-
-// Each gradient counts what it would in lock-step, however many are in a version.
-float StaleServer::weight_of(const Push& push, std::uint64_t step) const {
-  const float weight = 1.0F / static_cast<float>(job_.workers);
-  const std::uint64_t behind = step - 1 - std::min(push.base, step - 1);
-  if (job_.stale_weight == StaleWeight::kNone || behind <= 1) return weight;
-  return weight / static_cast<float>(behind);
 }
 
 void StaleServer::encode_result(std::size_t part, std::uint64_t step, MessageWriter& writer) {

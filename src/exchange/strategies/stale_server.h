@@ -1,5 +1,5 @@
 // Exchanges parameter-server and gradient-server whose servers do not wait for the slowest worker
-// (Job::staleness, Job::asynchronous; docs/exchanges.md, "Servers that do not wait").
+// (Job::staleness; docs/exchanges.md, "Servers that do not wait").
 //
 // A bucket's parts change together: the model has *versions* of them, each with the number of the
 // step that made it. Of each bucket

@@ -24,8 +24,8 @@ import program
 from arrays import npy
 
 FIELDS = {
-    "model", "exchange", "local_steps", "staleness", "asynchronous", "slowest", "raw_from_all",
-    "part_values", "servers", "backup_workers", "stale_weight", "bucket_bytes", "codec", "pull_codec", "transport",
+    "model", "exchange", "local_steps", "staleness", "slowest", "raw_from_all",
+    "part_values", "servers", "backup_workers", "bucket_bytes", "codec", "pull_codec", "transport",
     "bits_per_second", "workers", "warm_up_steps", "steps", "step_seconds_median", "push_bytes", "pull_bytes",
     "codec_seconds", "compute_seconds",
     "busiest_bytes", "wire_seconds", "exchange_seconds",

@@ -417,7 +417,7 @@ class Resume(unittest.TestCase):
         notice = ("--notice", "30s")
         without = [word for word in JOB if word not in ("--checkpoint-steps", str(EVERY))]
         self.assert_refused(train(*without, *notice), 2, "give --checkpoint-steps")
-        for system in (["--exchange", "weight-average"], ["--staleness", "2"], ["--asynchronous"]):
+        for system in (["--exchange", "weight-average"], ["--staleness", "2"], ["--staleness", "unbounded"]):
             self.assert_refused(train(*JOB, *system, *notice), 2, "omit --notice")
         hub = ("--transport", "grpc:hub=127.0.0.1:9,rank=1", "--out", self.scratch + "/none")
         self.assert_refused(train(*without, *hub, *notice), 2, "give --checkpoint-steps")

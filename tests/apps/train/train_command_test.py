@@ -326,23 +326,20 @@ class Train(ProgramTest):
                                     "--checkpoint-steps", "1").stdout)
         self.assertEqual(met["parameters_checksum"], plain["parameters_checksum"])
         config = json.loads(self.read("met/config.json"))
-        self.assertEqual([config[key] for key in ("staleness", "asynchronous", "stale_weight")],
-                         [2, False, "none"])
-        free = json.loads(self.train("free", "--steps", "12", "--asynchronous", "--stale-weight",
-                                     "inverse", "--compute-ms", "5", "--slowest", "3").stdout)
+        self.assertEqual(config["staleness"], 2)
+        free = json.loads(self.train("free", "--steps", "12", "--staleness", "unbounded",
+                                     "--compute-ms", "5", "--slowest", "3").stdout)
         self.assertEqual(free["steps"], 12)
         spared = json.loads(self.train("spared", "--steps", "12", "--staleness", "3",
                                        "--backup-workers", "1", "--checkpoint-steps", "1").stdout)
         self.assertEqual(spared["parameters_checksum"], plain["parameters_checksum"])
-        self.assertEqual(json.loads(self.read("free/config.json"))["stale_weight"], "inverse")
+        self.assertEqual(json.loads(self.read("free/config.json"))["staleness"], "unbounded")
         for arguments, word in [
-            (["--staleness", "2", "--asynchronous"], "use one of the two"),
             (["--staleness", "2", "--backup-workers", "9"], "cannot be backups"),
             (["--staleness", "2", "--local-updates", "5"], "use one of the two"),
-            (["--asynchronous", "--exchange", "all-gather"], "or omit asynchronous"),
-            (["--asynchronous", "--raw-from-all"], "omit asynchronous, or raw from all"),
-            (["--stale-weight", "inverse"], "no gradient is stale"),
-            (["--stale-weight", "half", "--asynchronous"], "half"),
+            (["--staleness", "unbounded", "--exchange", "all-gather"], "or omit staleness"),
+            (["--staleness", "unbounded", "--raw-from-all"], "omit staleness, or raw from all"),
+            (["--staleness", "half"], "and not unbounded"),
             (["--staleness", "-1"], "--staleness"),
             (["--slowest", "3"], "give --compute-ms"),
         ]:
