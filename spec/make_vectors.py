@@ -8,7 +8,8 @@ The output depends on nothing but the files in vector_makers/ and the
 reference encoder.
 """
 
-import os
+import json
+import pathlib
 import sys
 
 from vector_makers import (
@@ -27,34 +28,44 @@ from vector_makers import (
 )
 from vector_makers.common import Rejections
 
-VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vectors")
-FOLDERS = ["accepted", "rejected", "encoded"]
+VECTORS = pathlib.Path(__file__).resolve().parent / "vectors"
 
 FAMILIES = [three_lc, three_lc_blocks, ternary, levels, inceptionn, sparse, dense, oland_raj]
 ACCEPTED = [messages, files, *FAMILIES]
 REJECTED = [broken_messages, files, *FAMILIES]
 
 
+def json_lines(vectors):
+    """The bytes of a file of {name: vector}, a line each, sorted by name."""
+    return "".join(json.dumps(vectors[name]) + "\n" for name in sorted(vectors)).encode()
+
+
 def all_vectors():
-    """Every file below vectors/, as {path: bytes}."""
-    files = {}
+    """Every file below vectors/ but its README, as {path: bytes}."""
+    accepted = {}
     for maker in ACCEPTED:
         made = maker.accepted()
-        assert not files.keys() & made.keys()
-        files |= made
+        assert not accepted.keys() & made.keys()
+        accepted |= made
     rejections = Rejections()
     for maker in REJECTED:
         maker.rejected(rejections)
-    return files | rejections.all_files() | encoded.encoded()
+    return {
+        "accepted.jsonl": json_lines(accepted),
+        "rejected.jsonl": json_lines(rejections.vectors),
+    } | encoded.encoded()
 
 
-def stored_paths():
-    """Every file in the folders of vectors, as all_vectors() names them."""
-    paths = set()
-    for folder in FOLDERS:
-        if os.path.isdir(os.path.join(VECTORS, folder)):
-            paths |= {f"{folder}/{name}" for name in os.listdir(os.path.join(VECTORS, folder))}
-    return paths
+def stored_files():
+    """The files that all_vectors() makes, as they are stored: {path: bytes}."""
+    paths = [path for path in VECTORS.rglob("*") if path.is_file() and path.name != "README.md"]
+    return {path.relative_to(VECTORS).as_posix(): path.read_bytes() for path in paths}
+
+
+def stored_vectors(outcome):
+    """The vectors of "accepted" or "rejected", as they are stored: {name: vector}."""
+    with open(VECTORS / f"{outcome}.jsonl") as file:
+        return {vector["name"]: vector for vector in map(json.loads, file)}
 
 
 def main(argv):
@@ -62,13 +73,11 @@ def main(argv):
         print("make_vectors.py takes no arguments.", file=sys.stderr)
         return 2
     files = all_vectors()
-    for path in stored_paths() - files.keys():
-        os.remove(os.path.join(VECTORS, path))
+    for path in stored_files().keys() - files.keys():
+        (VECTORS / path).unlink()
     for path, data in files.items():
-        target = os.path.join(VECTORS, path)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(target, "wb") as file:
-            file.write(data)
+        (VECTORS / path).parent.mkdir(exist_ok=True)
+        (VECTORS / path).write_bytes(data)
     return 0
 
 

@@ -442,7 +442,7 @@ def decode_add(into, frame, weight, elems=None):
 
 
 def as_json(message, decoded, workers):
-    """The same fields as in vectors/accepted/*.json."""
+    """The same fields as in vectors/accepted.jsonl, but for the name, the bytes and `add`."""
     return {
         "kind": message.kind,
         "sender": message.sender,

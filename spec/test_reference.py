@@ -39,19 +39,8 @@ SETTINGS = [
 ]
 
 
-def stored_files():
-    """Every file of the folders of vectors, as {path: bytes}."""
-    files = {}
-    for path in make_vectors.stored_paths():
-        with open(os.path.join(make_vectors.VECTORS, path), "rb") as file:
-            files[path] = file.read()
-    return files
-
-
-def names_in(files, folder):
-    """The names of the messages in a folder, without .tw."""
-    start = len(folder) + 1
-    return [p[start:-3] for p in files if p.startswith(folder + "/") and p.endswith(".tw")]
+def stored_message(name):
+    return bytes.fromhex(make_vectors.stored_vectors("accepted")[name]["hex"])
 
 
 def with_one_nan(values):
@@ -125,24 +114,23 @@ class Rounding(unittest.TestCase):
 
 class Vectors(unittest.TestCase):
     def test_regenerating_gives_the_same_bytes(self):
-        stored, made = stored_files(), make_vectors.all_vectors()
+        stored, made = make_vectors.stored_files(), make_vectors.all_vectors()
         self.assertEqual(sorted(stored), sorted(made))
         for path, data in made.items():
             self.assertEqual(stored[path], data, path)
 
     def test_accepted(self):
-        files = stored_files()
-        names = names_in(files, "accepted")
-        self.assertGreater(len(names), 50)
-        for name in names:
+        vectors = make_vectors.stored_vectors("accepted")
+        self.assertGreater(len(vectors), 50)
+        for name, vector in vectors.items():
             with self.subTest(name):
-                expected = json.loads(files[f"accepted/{name}.json"])
-                self.check_accepted(files[f"accepted/{name}.tw"], expected)
+                self.check_accepted(vector)
 
-    def check_accepted(self, data, expected):
+    def check_accepted(self, vector):
+        expected = {key: value for key, value in vector.items() if key not in ("name", "hex")}
         elems = {f["tensor"]: f["elems"] for f in expected["frames"] if f["elems"] is not None}
         workers = expected["workers"]
-        message, decoded = decoder.decode_message(data, elems, workers)
+        message, decoded = decoder.decode_message(bytes.fromhex(vector["hex"]), elems, workers)
         adds = [frame.pop("add") for frame in expected["frames"]]
         made = decoder.as_json(message, decoded, workers)
         for described in made["frames"] + expected["frames"]:
@@ -159,31 +147,30 @@ class Vectors(unittest.TestCase):
         self.assertEqual(result.hex(), add["result"])
 
     def test_rejected(self):
-        files = stored_files()
-        reasons = json.loads(files["rejected/reasons.json"])
-        self.assertEqual(sorted(names_in(files, "rejected")), sorted(reasons))
-        for name, entry in reasons.items():
+        vectors = make_vectors.stored_vectors("rejected")
+        self.assertGreater(len(vectors), 500)
+        for name, vector in vectors.items():
             with self.subTest(name):
+                data = bytes.fromhex(vector["hex"])
                 with self.assertRaises(decoder.Rejected) as caught:
-                    decoder.decode_message(
-                        files[f"rejected/{name}.tw"], entry["elems"], entry["workers"]
-                    )
+                    decoder.decode_message(data, vector["elems"], vector["workers"])
                 self.assertRegex(str(caught.exception), r"at offset \d+\.$")
 
     def test_only_what_is_named_wrong_is_wrong(self):
         """Magic, version and checksum are right unless the vector is about them."""
-        for path, data in stored_files().items():
-            name = os.path.basename(path)
+        accepted = make_vectors.stored_vectors("accepted")
+        rejected = make_vectors.stored_vectors("rejected")
+        for name, vector in [*accepted.items(), *rejected.items()]:
             # Files of several messages have several checksums.
-            skipped = ("header-", "magic-", "version-", "parts-", "file-twice")
-            if not name.endswith(".tw") or name.startswith(skipped):
+            if name.startswith(("header-", "magic-", "version-", "parts-", "file-twice")):
                 continue
+            data = bytes.fromhex(vector["hex"])
             right = decoder.xxh64(data[:20] + data[28:]) == int.from_bytes(data[20:28], "little")
-            self.assertEqual(right, not name.startswith("checksum-"), path)
+            self.assertEqual(right, not name.startswith("checksum-"), name)
 
     def test_every_cut_is_rejected(self):
         """Also with the checksum put right."""
-        data = stored_files()["accepted/contributors-3-workers.tw"]
+        data = stored_message("contributors-3-workers")
         elems = {0: 2, 1: 2, 300: 6}
         decoder.decode_message(data, elems, 3)
         for length in range(len(data)):
@@ -195,7 +182,7 @@ class Vectors(unittest.TestCase):
                     decoder.decode_message(cut, elems, 3)
 
     def test_every_flipped_bit_is_rejected(self):
-        data = stored_files()["accepted/file-partitions-zre.tw"]
+        data = stored_message("file-partitions-zre")
         for bit in range(8 * len(data)):
             flipped = bytearray(data)
             flipped[bit // 8] ^= 1 << bit % 8
@@ -372,7 +359,7 @@ class RoundTrip(unittest.TestCase):
         self.assertEqual(run_quietly(decoder.main, [self.path("missing.tw")])[0], 2)
 
     def test_elems_and_workers_on_the_command_line(self):
-        name = os.path.join(make_vectors.VECTORS, "accepted", "contributors-3-workers.tw")
+        self.write("in.tw", stored_message("contributors-3-workers"))
         for options, status in [
             (["--elems", "2", "--elems", "300=6", "--workers", "3"], 0),
             (["--elems", "2", "--elems", "300=6"], 2),
@@ -380,7 +367,7 @@ class RoundTrip(unittest.TestCase):
             (["--elems", "2", "--workers", "3"], 1),
             (["--elems", "many"], 2),
         ]:
-            self.assertEqual(run_quietly(decoder.main, [name, *options])[0], status, options)
+            self.assertEqual(run_quietly(decoder.main, [self.path("in.tw"), *options])[0], status, options)
 
 
 class Speed(unittest.TestCase):

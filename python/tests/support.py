@@ -35,10 +35,13 @@ def decoded(payload, shape):
     return out
 
 
-def vectors(folder):
-    """[(name, what the JSON file holds)]"""
-    return [(path.stem, json.loads(path.read_text())) for path in sorted(
-        (VECTORS / folder).glob("*.json"))]
+def vectors(outcome):
+    """What every line of the "accepted" or "rejected" vectors holds."""
+    return [json.loads(line) for line in (VECTORS / f"{outcome}.jsonl").read_text().splitlines()]
+
+
+def message_of(vector):
+    return bytes.fromhex(vector["hex"])
 
 
 def from_hex(text, dtype):

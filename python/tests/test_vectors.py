@@ -1,17 +1,24 @@
 """The package against the vectors of spec/vectors: the same bytes as C++ and the reference."""
 
+import json
+
 import numpy
 import pytest
 
 import tersewire
-from support import VECTORS, bits, from_hex, raises, vectors
+from support import VECTORS, bits, from_hex, message_of, raises, vectors
 from tersewire import ErrorCode
 
 POOLS = [None, tersewire.ThreadPool(3)]
 NUMBERS = {codec.name: codec.id for codec in tersewire.codecs()} | {"levels": 5, "contributors": 0}
 HALVES = ("fp16", "bf16")  # which NaN comes back is not said
 MAX_DECODED = 1 << 20
-LONG = numpy.fromfile(VECTORS / "encoded" / "long.f32", "<f4")
+ENCODED = VECTORS / "encoded"
+LONG = numpy.fromfile(ENCODED / "long.f32", "<f4")
+
+
+def by_name(vectors_or_cases):
+    return [pytest.param(each, id=each["name"]) for each in vectors_or_cases]
 
 
 def comparable(values, codec):
@@ -38,9 +45,9 @@ def check_values(payload, expected, pool):
         assert bits(sums) == bits(from_hex(expected["add"]["result"], "<f4"))
 
 
-@pytest.mark.parametrize("name, expected", vectors("accepted"))
-def test_accepted_messages_decode_to_what_they_hold(name, expected):
-    data = (VECTORS / "accepted" / f"{name}.tw").read_bytes()
+@pytest.mark.parametrize("expected", by_name(vectors("accepted")))
+def test_accepted_messages_decode_to_what_they_hold(expected):
+    data = message_of(expected)
     message = tersewire.parse(data)
     assert (message.sender, message.step) == (expected["sender"], expected["step"])
     assert len(message.frames) == len(expected["frames"])
@@ -81,11 +88,10 @@ def rejected_values(frame, told):
     return True
 
 
-@pytest.mark.parametrize("name, why", sorted(vectors("rejected")[0][1].items()))
-def test_rejected_messages_raise_and_change_nothing(name, why):
-    data = (VECTORS / "rejected" / f"{name}.tw").read_bytes()
+@pytest.mark.parametrize("why", by_name(vectors("rejected")))
+def test_rejected_messages_raise_and_change_nothing(why):
     try:
-        message = tersewire.parse(data)
+        message = tersewire.parse(message_of(why))
     except tersewire.Error as error:
         assert error.code == ErrorCode.kDataLoss and str(error)
         return
@@ -117,19 +123,19 @@ def check_encoded(case, pool):
         after)
 
 
-CASES = [(codec, case) for codec, cases in vectors("encoded") for case in cases]
+CASES = {path.stem: json.loads(path.read_text()) for path in sorted(ENCODED.glob("*.json"))}
+LEVELS = CASES.pop("levels")
 
 
 @pytest.mark.parametrize("case", [
-    pytest.param(case, id=f"{codec}: {case['name']}") for codec, case in CASES
-    if codec != "levels"])
+    pytest.param(case, id=f"{codec}: {case['name']}")
+    for codec, cases in CASES.items() for case in cases])
 def test_encoders_make_the_same_bytes(case):
     for pool in POOLS:
         check_encoded(case, pool)
 
 
-@pytest.mark.parametrize("case", [
-    pytest.param(case, id=case["name"]) for codec, case in CASES if codec == "levels"])
+@pytest.mark.parametrize("case", by_name(LEVELS))
 def test_levels_are_packed_the_same(case):
     payload = tersewire.encode_levels(
         from_hex(case["sums"], "<i4"), case["workers"], from_hex(case["scalers"], "<f4"),

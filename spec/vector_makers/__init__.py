@@ -1,6 +1,6 @@
 """Makers of spec/vectors: a file a family, each with the functions
 
-    accepted()        {path: bytes} of messages that every reader must accept
+    accepted()        {name: vector} of messages that every reader must accept
     rejected(out)     adds messages that every reader must reject to Rejections
 
 What accepted messages decode to is stated from how they were built, and not

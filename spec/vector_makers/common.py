@@ -1,6 +1,5 @@
 """What all makers of vectors use."""
 
-import json
 import struct
 
 from reference.codecs import FP32
@@ -150,15 +149,16 @@ def accepted_file(name, kind, parts):
 
 
 def accepted_bytes(name, data, kind, parts, sender=0, step=0, workers=None):
-    expected = {
+    vector = {
+        "name": name,
         "kind": kind,
         "sender": sender,
         "step": step,
         "workers": workers,
+        "hex": data.hex(),
         "frames": [part.expected for part in parts],
     }
-    text = json.dumps(expected, indent=1) + "\n"
-    return {f"accepted/{name}.tw": data, f"accepted/{name}.json": text.encode()}
+    return {name: vector}
 
 
 def accepted_push(name, codec, cases, with_adds=True):
@@ -178,13 +178,17 @@ class Rejections:
     """Collects messages with the one reason why each must be rejected."""
 
     def __init__(self):
-        self.files = {}
-        self.reasons = {}
+        self.vectors = {}
 
     def add(self, name, data, reason, elems=None, workers=None):
-        assert name not in self.reasons, name
-        self.files[f"rejected/{name}.tw"] = data
-        self.reasons[name] = {"reason": reason, "elems": elems, "workers": workers}
+        assert name not in self.vectors, name
+        self.vectors[name] = {
+            "name": name,
+            "reason": reason,
+            "elems": elems,
+            "workers": workers,
+            "hex": data.hex(),
+        }
 
     def add_payload(self, name, codec, payload, reason, elems):
         """A push of one frame without a description."""
@@ -199,10 +203,6 @@ class Rejections:
         """A payload that is right in itself, a byte too short and a byte too long."""
         self.add_payload(f"{name}-short", codec, payload[:-1], "The last byte is missing.", elems)
         self.add_payload(f"{name}-long", codec, payload + b"\0", "A byte is left over.", elems)
-
-    def all_files(self):
-        text = json.dumps(self.reasons, indent=1) + "\n"
-        return self.files | {"rejected/reasons.json": text.encode()}
 
 
 def push(*frames):

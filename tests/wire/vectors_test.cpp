@@ -48,11 +48,20 @@ Bytes read_file(const fs::path& path) {
 
 json read_json(const fs::path& path) { return json::parse(std::ifstream(path)); }
 
-// The names of a folder's files with this extension.
-std::set<std::string> names(const char* folder, const char* extension) {
+// The vectors of a file of one a line.
+std::vector<json> read_vectors(const fs::path& path) {
+  std::ifstream file(path);
+  std::vector<json> vectors;
+  for (std::string line; std::getline(file, line);) vectors.push_back(json::parse(line));
+  EXPECT_FALSE(vectors.empty()) << path;
+  return vectors;
+}
+
+// The names of the codecs in the folder encoded, and "levels".
+std::set<std::string> encoded_names() {
   std::set<std::string> found;
-  for (const auto& entry : fs::directory_iterator(kVectors / folder)) {
-    if (entry.path().extension() == extension) found.insert(entry.path().stem().string());
+  for (const auto& entry : fs::directory_iterator(kVectors / "encoded")) {
+    if (entry.path().extension() == ".json") found.insert(entry.path().stem().string());
   }
   return found;
 }
@@ -128,7 +137,7 @@ class Vectors : public testing::TestWithParam<std::string> {
 
   void expect_frame(const Frame& frame, const json& expected, const json& message);
   void expect_values(const Frame& frame, const json& expected);
-  void expect_rejected(const std::string& name, const json& why);
+  void expect_rejected(const json& vector);
   void expect_encoded(const json& encoded, const Bytes& input, ThreadPool* pool);
 
   ThreadPool pool_{3};
@@ -201,13 +210,9 @@ Parsed parse(ByteView bytes) {
 }
 
 TEST_P(Vectors, AcceptedDecodeToWhatTheyHold) {
-  const auto messages = names("accepted", ".tw");
-  ASSERT_FALSE(messages.empty());
-  ASSERT_EQ(messages, names("accepted", ".json"));
-  for (const std::string& name : messages) {
-    SCOPED_TRACE("spec/vectors/accepted/" + name);
-    const Bytes bytes = read_file(kVectors / "accepted" / (name + ".tw"));
-    const json expected = read_json(kVectors / "accepted" / (name + ".json"));
+  for (const json& expected : read_vectors(kVectors / "accepted.jsonl")) {
+    SCOPED_TRACE("accepted vector " + expected.at("name").get<std::string>());
+    const Bytes bytes = from_hex(expected.at("hex"));
     Parsed message;
     ASSERT_NO_THROW(message = parse(bytes));
     EXPECT_EQ(static_cast<unsigned>(message.header.kind), expected.at("kind").get<unsigned>());
@@ -260,31 +265,26 @@ bool rejects_values(const Frame& frame, std::size_t elems, ThreadPool& pool) {
   return rejected;
 }
 
-void Vectors::expect_rejected(const std::string& name, const json& why) {
-  const Bytes bytes = read_file(kVectors / "rejected" / (name + ".tw"));
+void Vectors::expect_rejected(const json& vector) {
+  const Bytes bytes = from_hex(vector.at("hex"));
   std::optional<Parsed> message;
   if (rejects([&] { message = parse(bytes); })) return;
   bool rejected = false;
   for (const Frame& frame : message->frames) {
     const bool contributors = frame.codec == CodecId::kContributors;
-    const json& told = why.at(contributors ? "workers" : "elems");
+    const json& told = vector.at(contributors ? "workers" : "elems");
     if (!frame.description && told.is_null()) break;  // it should not have come this far
     const std::size_t number = frame.elems() ? *frame.elems() : told.get<std::size_t>();
     rejected |= contributors ? rejects([&] { check_contributors(frame.payload, number); })
                              : rejects_values(frame, number, pool_);
   }
-  EXPECT_TRUE(rejected) << "it was accepted, though: " << why.at("reason");
+  EXPECT_TRUE(rejected) << "it was accepted, though: " << vector.at("reason");
 }
 
 TEST_P(Vectors, RejectedAreRejectedAndChangeNothing) {
-  const json reasons = read_json(kVectors / "rejected" / "reasons.json");
-  std::set<std::string> listed;
-  for (const auto& [name, why] : reasons.items()) listed.insert(name);
-  ASSERT_FALSE(listed.empty());
-  ASSERT_EQ(listed, names("rejected", ".tw"));
-  for (const auto& [name, why] : reasons.items()) {
-    SCOPED_TRACE("spec/vectors/rejected/" + name);
-    ASSERT_NO_THROW(expect_rejected(name, why));
+  for (const json& vector : read_vectors(kVectors / "rejected.jsonl")) {
+    SCOPED_TRACE("rejected vector " + vector.at("name").get<std::string>());
+    ASSERT_NO_THROW(expect_rejected(vector));
   }
 }
 
@@ -349,7 +349,7 @@ void Vectors::expect_encoded(const json& encoded, const Bytes& input, ThreadPool
 
 TEST_P(Vectors, EncodersMakeTheSameBytes) {
   const Bytes long_input = read_file(kVectors / "encoded" / "long.f32");
-  auto codecs = names("encoded", ".json");
+  auto codecs = encoded_names();
   ASSERT_EQ(codecs.erase("levels"), 1U);
   ASSERT_EQ(codecs.size(), codec_descriptions().size());
   for (const std::string& name : codecs) {
