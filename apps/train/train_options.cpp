@@ -10,6 +10,7 @@
 #include <set>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/defaults.h"
@@ -224,7 +225,40 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
         "--resume", "--resume-or-start", "--replay-decisions"}) {
     command.get_option(not_for_recipes)->configurable(false);
   }
+  for (const OptionGroup& group : option_groups()) {
+    for (const char* option : group.options) command.get_option(option)->group(group.name);
+  }
   return options;
+}
+
+// As --help shows them, those that most runs name first.
+struct OptionGroup {
+  const char* name;
+  std::vector<const char*> options;
+};
+const std::vector<OptionGroup>& option_groups() {
+  static const std::vector<OptionGroup> groups{
+      {"What most runs say",
+       {"--recipe", "--codec", "--model", "--data", "--workers", "--exchange", "--steps", "--lr",
+        "--out", "--resume"}},
+      {"Codecs",
+       {"--paper", "--push-codec", "--pull-codec", "--later-codec", "--policy", "--budget",
+        "--replay-decisions", "--dry", "--link"}},
+      {"Model and data",
+       {"--dropout", "--augment", "--skip-unreadable", "--batch", "--epochs", "--seed"}},
+      {"Nodes, and what they send",
+       {"--servers", "--backup-workers", "--raw-from-all", "--part-values", "--bucket-bytes",
+        "--transport", "--threads", "--deadline", "--progress-limit", "--elastic"}},
+      {"When they exchange",
+       {"--staleness", "--local-steps", "--local-updates", "--fragments", "--delay", "--outer"}},
+      {"Optimizer",
+       {"--optimizer", "--scale-lr", "--schedule", "--warm-up", "--rate-gain", "--momentum",
+        "--weight-decay", "--clip", "--l1", "--ema"}},
+      {"The run",
+       {"--list-recipes", "--checkpoint-steps", "--resume-or-start", "--notice", "--keep-going",
+        "--compute-ms", "--slowest"}},
+      {"What is shown", {"--observe-steps", "--tensorboard", "--metrics", "--json"}}};
+  return groups;
 }
 
 void choose_codecs(TrainFlags& flags, const CLI::App& command) {

@@ -540,6 +540,18 @@ class Train(ProgramTest):
     def test_another_optimizer_than_the_models_own_has_its_usual_rate(self):
         self.assertEqual(self.trained_with("sgd", "--model", "gpt", "--optimizer", "sgd"), ("sgd", 0.01, 1e-4, 0, 0))
 
+    def test_help_has_every_option_in_a_group_and_the_usual_ten_first(self):
+        text = run("train", "--help").stdout.decode()
+        groups = {}
+        for line in text.split("\nExamples:")[0].splitlines():
+            if line.endswith(":") and not line.startswith(" "):
+                group = groups.setdefault(line[:-1], [])
+            elif line.startswith("  -"):
+                group.append(line.split()[0])
+        self.assertEqual(groups.pop("Options"), ["-h,--help", "-q,--quiet"])
+        self.assertEqual(len(next(iter(groups.values()))), 10)
+        self.assertIn("--codec", next(iter(groups.values())))
+
     def test_help_shows_what_models_are_trained_with(self):
         self.assertIn(b"trained with --optimizer adamw --lr 0.003 --weight-decay 0.01 --clip 1 --warm-up STEPS/10",
                       run("train", "--help").stdout)
