@@ -28,7 +28,7 @@ inline CodecId codec_of_environment() {
 inline std::vector<std::vector<std::string>> tried_parameters(CodecId codec) {
   switch (codec) {
     case CodecId::kThreeLc:
-      return {{"block=256", "block=64", "block=4096", "mode=paper", "mode=paper,long-runs=on",
+      return {{"block=256", "block=64", "block=4096", "mode=paper", "mode=paper,layout=partitions",
                "mode=paper,zre=off,layout=partitions"},
               {"s=1.25", "s=1", "s=1.99"}};
     case CodecId::kTernGrad:

@@ -24,8 +24,7 @@ constexpr std::uint8_t kLargeBit = 0x80;     // outputs larger than the caches a
 constexpr std::size_t kHeadBytes = 9;
 constexpr std::uint8_t kBlocksLayout = 8;
 constexpr std::size_t kRepeatedBytes = 33000;
-constexpr std::uint64_t kMaxElems = std::uint64_t{1} << 40;  // of any tensor
-constexpr std::uint64_t kMaxOnAllTargets = 5000;             // more: one target, but any
+constexpr std::uint64_t kMaxOnAllTargets = 5000;  // more: one target, but any
 constexpr std::uint64_t kMaxDecoded = 1 << 18;
 constexpr std::uint64_t kMaxLargeDecoded = (1 << 21) + (1 << 16);
 
@@ -135,9 +134,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
   const bool checked =
       succeeds([&] { check_payload(CodecId::kThreeLc, test.payload, test.elems); });
-  require(test.sound || !checked, "check_payload rejects what the specification rejects");
-  require(checked || !test.sound || test.elems > kMaxElems,
-          "check_payload accepts what the specification accepts");
+  require(checked == test.sound, "check_payload accepts exactly what the specification accepts");
   const bool large = (choices & kLargeBit) != 0;
   if (test.elems > (large ? kMaxLargeDecoded : kMaxDecoded)) return 0;
 

@@ -16,7 +16,7 @@
 namespace tersewire::fuzz {
 namespace {
 
-// Settings: bits 0 to 2 are the layout byte, then
+// Settings: bits 0 and 1 are the layout byte, bit 2 is unused, then
 constexpr std::uint8_t kNoErrorFeedbackBit = 8;
 constexpr std::uint8_t kRejectBit = 16;
 // Choices.
@@ -40,7 +40,6 @@ struct Settings {
     std::string text = std::string("3lc:mode=paper,s=") + number;
     text += (layout & kOraclePartitions) != 0 ? ",layout=partitions" : ",layout=neighbours";
     text += (layout & kOracleZeroRuns) != 0 ? ",zre=on" : ",zre=off";
-    text += (layout & kOracleLongRuns) != 0 ? ",long-runs=on" : ",long-runs=off";
     text += error_feedback ? ",ef=on" : ",ef=off";
     text += reject ? ",non-finite=reject" : ",non-finite=send";
     return text;
@@ -149,12 +148,9 @@ bool same(const Step& a, const Step& b) {
 
 Settings take_settings(Input& input) {
   const auto bits = input.take<std::uint8_t>();
-  Settings settings{.layout = static_cast<std::uint8_t>(bits & 7u),
-                    .error_feedback = (bits & kNoErrorFeedbackBit) == 0,
-                    .reject = (bits & kRejectBit) != 0};
-  // Long runs extend zero-run encoding.
-  if ((settings.layout & kOracleZeroRuns) == 0) settings.layout &= kOraclePartitions;
-  return settings;
+  return {.layout = static_cast<std::uint8_t>(bits & (kOraclePartitions | kOracleZeroRuns)),
+          .error_feedback = (bits & kNoErrorFeedbackBit) == 0,
+          .reject = (bits & kRejectBit) != 0};
 }
 
 }  // namespace

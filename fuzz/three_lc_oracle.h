@@ -17,8 +17,6 @@ namespace tersewire::fuzz {
 
 inline constexpr std::uint8_t kOraclePartitions = 1;
 inline constexpr std::uint8_t kOracleZeroRuns = 2;
-inline constexpr std::uint8_t kOracleLongRuns = 4;
-inline constexpr std::uint64_t kOracleMaxRun = std::uint64_t{1} << 40;
 
 // A body's item: one group, or a run of `count` groups of 121.
 struct OracleItem {
@@ -34,33 +32,13 @@ struct OraclePayload {
   std::uint64_t groups = 0;
 };
 
-// Reads a varint of at most 2^40 at `at` and moves on; nothing where the format forbids it.
-inline std::optional<std::uint64_t> oracle_varint(std::span<const std::uint8_t> bytes,
-                                                  std::size_t& at) {
-  std::uint64_t value = 0;
-  for (unsigned i = 0; i < 6 && at < bytes.size(); ++i) {
-    const std::uint8_t byte = bytes[at++];
-    value |= std::uint64_t{byte & 0x7Fu} << (7 * i);
-    if (byte >= 0x80) continue;
-    if ((byte == 0 && i > 0) || value > kOracleMaxRun) return std::nullopt;
-    return value;
-  }
-  return std::nullopt;
-}
-
 // The items of a body; false where the format forbids it.
 inline bool oracle_body(std::span<const std::uint8_t> body, OraclePayload& payload) {
-  for (std::size_t at = 0; at < body.size();) {
-    const std::uint8_t byte = body[at++];
+  for (const std::uint8_t byte : body) {
     OracleItem item{.count = 1, .group = byte};
     if (byte > 242) {
       if ((payload.layout & kOracleZeroRuns) == 0) return false;
       item = {.count = byte - 241u, .group = 121};
-      if (byte == 255 && (payload.layout & kOracleLongRuns) != 0) {
-        const auto more = oracle_varint(body, at);
-        if (!more) return false;
-        item.count += *more;
-      }
     }
     payload.items.push_back(item);
     payload.groups += item.count;
@@ -76,10 +54,7 @@ inline std::optional<OraclePayload> oracle_parse(std::span<const std::uint8_t> b
   std::memcpy(&payload.s, bytes.data() + 4, 4);
   payload.layout = bytes[8];
   if (!std::isfinite(payload.m) || std::signbit(payload.m)) return std::nullopt;
-  if (!(payload.s >= 1 && payload.s < 2) || payload.layout > 7) return std::nullopt;
-  if ((payload.layout & kOracleLongRuns) != 0 && (payload.layout & kOracleZeroRuns) == 0) {
-    return std::nullopt;
-  }
+  if (!(payload.s >= 1 && payload.s < 2) || payload.layout > 3) return std::nullopt;
   if (!oracle_body(bytes.subspan(9), payload)) return std::nullopt;
   return payload;
 }
@@ -119,17 +94,8 @@ inline std::vector<std::int8_t> oracle_digits(const OraclePayload& payload, std:
   return digits;
 }
 
-inline void oracle_append_varint(std::vector<std::uint8_t>& out, std::uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<std::uint8_t>(value | 0x80));
-  out.push_back(static_cast<std::uint8_t>(value));
-}
-
 // A maximal run, written greedily.
-inline void oracle_append_run(std::vector<std::uint8_t>& out, std::uint64_t run, bool long_runs) {
-  if (long_runs && run >= 14) {
-    out.push_back(255);
-    return oracle_append_varint(out, run - 14);
-  }
+inline void oracle_append_run(std::vector<std::uint8_t>& out, std::uint64_t run) {
   for (; run >= 14; run -= 14) out.push_back(255);
   if (run == 1) out.push_back(121);
   if (run >= 2) out.push_back(static_cast<std::uint8_t>(241 + run));
@@ -167,11 +133,11 @@ inline OracleEncoded oracle_encode(std::span<const float> t, float s, std::uint8
       ++run;
       continue;
     }
-    oracle_append_run(out, run, (layout & kOracleLongRuns) != 0);
+    oracle_append_run(out, run);
     run = 0;
     out.push_back(static_cast<std::uint8_t>(group));
   }
-  oracle_append_run(out, run, (layout & kOracleLongRuns) != 0);
+  oracle_append_run(out, run);
   return encoded;
 }
 

@@ -8,9 +8,9 @@ It writes files (message kind 3) and the states that belong to them:
                          [--part-values N] --dims 3,5 [--dtype f32|f64]
                          IN.f32 OUT.tw
 
-A codec's text is that of the program; --s, --layout, --zre and --long-runs
-are short for parameters of 3lc. IN.f32 holds raw little-endian f32 values,
-but f64 values where --dtype f64 meets oland-raj; an empty --dims is rank 0.
+A codec's text is that of the program; --s, --layout and --zre are short for
+parameters of 3lc. IN.f32 holds raw little-endian f32 values, but f64 values
+where --dtype f64 meets oland-raj; an empty --dims is rank 0.
 The state is read if it exists, as the residual, and written afterwards.
 Without a state a codec keeps no residual and has no lead, which only later
 arrays could take back, unless its text has ef or lead.
@@ -243,8 +243,6 @@ def check_arguments(parser, arguments):
             parser.error("--part-values is no multiple of 4")
         if arguments.part_values >= math.prod(arguments.dims):
             arguments.part_values = None
-    if settings.get("long-runs") and not settings["zre"]:
-        parser.error("long-runs=on needs zre=on")
     if arguments.state is not None and not settings.get("ef"):
         parser.error("--state is for codecs with a residual (ef=on)")
     if settings.get("bits-from") == "gradient" and arguments.gradient is None:

@@ -1,17 +1,16 @@
 """Five digits of 0 to 2 in a byte, and runs of zeros (codecs 2 to 4)."""
 
-from .cursor import Rejected, check_expansion, varint
+from .cursor import Rejected, check_expansion
 
 ZERO_GROUP = 121  # five digits of 1
-LARGEST_RUN = 2**40
 
 
-def read_digits(cursor, n, partitions=False, zero_runs=False, long_runs=False):
+def read_digits(cursor, n, partitions=False, zero_runs=False):
     """The n digits in the rest of a payload, as bytes."""
     group_count = (n + 4) // 5
     offset = cursor.offset()
     if zero_runs:
-        items = read_zero_runs(cursor, group_count, long_runs)
+        items = read_zero_runs(cursor, group_count)
         check_expansion(n)
         groups = b"".join(bytes([value]) * count for value, count in items)
     else:
@@ -32,7 +31,7 @@ def read_plain_groups(cursor, group_count):
     return groups
 
 
-def read_zero_runs(cursor, group_count, long_runs):
+def read_zero_runs(cursor, group_count):
     """The body as (group, repetitions) pairs; nothing large is allocated."""
     items = []
     total = 0
@@ -41,8 +40,6 @@ def read_zero_runs(cursor, group_count, long_runs):
         byte = cursor.byte("body")
         if byte <= 242:
             items.append((byte, 1))
-        elif byte == 255 and long_runs:
-            items.append((ZERO_GROUP, 14 + cursor.varint(LARGEST_RUN, "long run")))
         else:
             items.append((ZERO_GROUP, byte - 241))
         total += items[-1][1]
@@ -83,22 +80,20 @@ def groups_of_digits(digits, partitions=False):
     return bytes(groups)
 
 
-def zero_run_encoded(groups, long_runs=False):
+def zero_run_encoded(groups):
     body = bytearray()
     run = 0
     for group in groups:
         if group == ZERO_GROUP:
             run += 1
             continue
-        body += encoded_run(run, long_runs)
+        body += encoded_run(run)
         body.append(group)
         run = 0
-    return bytes(body + encoded_run(run, long_runs))
+    return bytes(body + encoded_run(run))
 
 
-def encoded_run(length, long_runs):
-    if long_runs and length >= 14:
-        return b"\xff" + varint(length - 14)
+def encoded_run(length):
     body = b"\xff" * (length // 14)
     rest = length % 14
     if rest == 1:

@@ -11,10 +11,9 @@ from .options import ON_OFF, error_feedback, f32_within, one_of
 
 LAYOUT_PARTITIONS = 0x01
 LAYOUT_ZERO_RUNS = 0x02
-LAYOUT_LONG_RUNS = 0x04
-LAYOUT_GROUPS = LAYOUT_PARTITIONS | LAYOUT_ZERO_RUNS | LAYOUT_LONG_RUNS
+LAYOUT_GROUPS = LAYOUT_PARTITIONS | LAYOUT_ZERO_RUNS
 LAYOUT_BLOCKS = 0x08
-LAYOUT_RESERVED = 0xF0
+LAYOUT_RESERVED = 0xF4
 
 # s is below these.
 END_OF_S = 2
@@ -27,12 +26,11 @@ PARAMETERS = error_feedback(True) | {
     "block": (three_lc_blocks.read_block, None),
     "layout": (one_of({"neighbours": False, "partitions": True}), None),
     "zre": (one_of(ON_OFF), None),
-    "long-runs": (one_of(ON_OFF), None),
     "lead": (error_feedback(True)["lead"][0], None),
 }
 DEFAULTS = {
     "blocks": {"s": 1.25, "block": 256},
-    "paper": {"s": 1.0, "layout": False, "zre": True, "long-runs": False, "lead": 1.0},
+    "paper": {"s": 1.0, "layout": False, "zre": True, "lead": 1.0},
 }
 
 
@@ -60,7 +58,6 @@ def decode(cursor, n):
         n,
         partitions=bool(layout & LAYOUT_PARTITIONS),
         zero_runs=bool(layout & LAYOUT_ZERO_RUNS),
-        long_runs=bool(layout & LAYOUT_LONG_RUNS),
     )
     elements = (bits_of(m) | SIGN_BIT, None, bits_of(m))
     return [elements[digit] for digit in digits]
@@ -79,8 +76,6 @@ def read_header(cursor):
         raise Rejected(start + 8, f"The layout {layout:#04x} sets a reserved bit")
     if layout & LAYOUT_BLOCKS and layout & LAYOUT_GROUPS:
         raise Rejected(start + 8, f"The layout {layout:#04x} is one of groups and of blocks")
-    if layout & LAYOUT_LONG_RUNS and not layout & LAYOUT_ZERO_RUNS:
-        raise Rejected(start + 8, "The layout has long runs without zero-run encoding")
     return m, layout
 
 
@@ -89,7 +84,7 @@ def encode(task, settings):
         m, body = three_lc_blocks.encode(task.total, settings["s"], settings["block"])
         return header(m, settings["s"], LAYOUT_BLOCKS) + body
     m = min(f32(largest_magnitude(task.total) * settings["s"]), LARGEST_F32)
-    layout = layout_byte(settings["layout"], settings["zre"], settings["long-runs"])
+    layout = layout_byte(settings["layout"], settings["zre"])
     return payload(m, settings["s"], [digit_of(t, m) for t in task.total], layout)
 
 
@@ -100,18 +95,14 @@ def digit_of(t, m):
     return 2 if t > 0 else 0
 
 
-def layout_byte(partitions, zero_runs, long_runs):
-    return (
-        LAYOUT_PARTITIONS * partitions
-        | LAYOUT_ZERO_RUNS * zero_runs
-        | LAYOUT_LONG_RUNS * long_runs
-    )
+def layout_byte(partitions, zero_runs):
+    return LAYOUT_PARTITIONS * partitions | LAYOUT_ZERO_RUNS * zero_runs
 
 
 def payload(m, s, digits, layout):
     groups = groups_of_digits(digits, layout & LAYOUT_PARTITIONS)
     if layout & LAYOUT_ZERO_RUNS:
-        groups = zero_run_encoded(groups, layout & LAYOUT_LONG_RUNS)
+        groups = zero_run_encoded(groups)
     return header(m, s, layout) + groups
 
 

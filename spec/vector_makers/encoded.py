@@ -84,7 +84,7 @@ TEXTS = {
     "fp16": [],
     "bf16": [],
 }
-PAPER_TEXTS = ["s=1.75", "s=1.9,layout=partitions", "zre=off", "s=1.99,long-runs=on", "lead=2.5"]
+PAPER_TEXTS = ["s=1.75", "s=1.9,layout=partitions", "zre=off", "lead=2.5"]
 LEADS = ["lead=1", "lead=1.5625", "lead=2.7", "lead=64"]
 # Texts for the first elements of long.f32.
 LONG_TEXTS = {

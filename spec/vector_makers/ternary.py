@@ -200,8 +200,7 @@ def rejected_groups(out):
     add("terngrad-zre-after", ZERO_RUNS, b"\xff\x79", 70, "A byte follows the last group.")
     add("terngrad-zre-empty", ZERO_RUNS, b"", 1, "The body is empty and 1 group is due.")
     add("terngrad-zre-padding", ZERO_RUNS, b"\xf3\x7a", 14, "The padding after a run is not 1.")
-    # Without long runs these are 15 groups, the last of value 0.
-    reason = "There are no long runs, so the last group's padding digit is 0."
-    add("terngrad-zre-no-long-runs", ZERO_RUNS, b"\xff\x00", 74, reason)
+    reason = "The last of 15 groups is of value 0, and so its padding digit is 0."
+    add("terngrad-zre-padding-after-255", ZERO_RUNS, b"\xff\x00", 74, reason)
     payload = struct.pack("<Bf", ZERO_RUNS, 1.0) + b"\xff" * 9
     out.add_huge("terngrad-zre-huge", TERNGRAD, payload, "2^40 elements have 126 groups.")

@@ -3,12 +3,11 @@
 import struct
 
 from reference import three_lc
-from reference.codecs import FP32, THREE_LC
-from reference.cursor import varint
+from reference.codecs import THREE_LC
 from reference.floats import LARGEST_F32, all_bits, f32
 from reference.floats import bytes_of_floats as fp32_payload
 from reference.groups import ZERO_GROUP, groups_of_digits
-from reference.three_lc import LAYOUT_LONG_RUNS, LAYOUT_PARTITIONS, LAYOUT_ZERO_RUNS
+from reference.three_lc import LAYOUT_PARTITIONS, LAYOUT_ZERO_RUNS
 from reference_decoder import FILE, PULL, PUSH, TYPE_F32
 from reference_encoder import description, frame
 
@@ -24,7 +23,7 @@ from .common import (
 LENGTHS = [0, 1, 4, 5, 6, 69, 70, 71, 75, 5 * 14 * 3 + 1, 1000]
 RUNS = [1, 2, 13, 14, 15, 16, 28, 29]
 LAYOUTS = [("neighbours", False), ("partitions", True)]
-CODINGS = [("plain", False, False), ("zre", True, False), ("long", True, True)]
+CODINGS = [("plain", False), ("zre", True)]
 S = 1.75
 S_LARGEST = 2 - 2.0**-23
 
@@ -66,8 +65,8 @@ def sparse_digits(count):
 
 def accepted_lengths():
     files = {}
-    for (layout_name, partitions), (coding_name, zre, long_runs) in combinations():
-        layout = three_lc.layout_byte(partitions, zre, long_runs)
+    for (layout_name, partitions), (coding_name, zre) in combinations():
+        layout = three_lc.layout_byte(partitions, zre)
         # The 1215 elements of all-groups are the long plain body.
         lengths = LENGTHS if zre else LENGTHS[:-1]
         # One layout with and one without descriptions shows both.
@@ -90,45 +89,37 @@ def combinations():
 
 def accepted_runs():
     files = {}
-    for (layout_name, partitions), (coding_name, zre, long_runs) in combinations():
+    for (layout_name, partitions), (coding_name, zre) in combinations():
         if not zre:
             continue  # without runs there is nothing here that lengths do not show
-        layout = three_lc.layout_byte(partitions, zre, long_runs)
+        layout = three_lc.layout_byte(partitions, zre)
         parts = []
         for tensor, run in enumerate(RUNS):
             digits = digits_of([0] + [ZERO_GROUP] * run + [242], partitions)
             parts.append(three_lc_part(tensor, digits, layout))
         files |= accepted_message(f"runs-{layout_name}-{coding_name}", PUSH, parts, 1, 2)
-    for coding_name, zre, long_runs in CODINGS[1:]:
-        layout = three_lc.layout_byte(False, zre, long_runs)
-        # 142 groups make the varint after 255 two bytes long.
-        run = 142 if long_runs else 42
-        parts = [
-            three_lc_part(0, [1] * (5 * run), layout, described=(TYPE_F32, [run, 5])),
-            three_lc_part(1, [1] * 68, layout, described=(TYPE_F32, [68])),
-            three_lc_part(2, [1] * 70 + [0], layout, described=(TYPE_F32, [71])),
-            three_lc_part(3, [2] * 5 + [1] * 70, layout, described=(TYPE_F32, [75])),
-        ]
-        files |= accepted_message(f"runs-edges-{coding_name}", PUSH, parts)
-    return files
+    parts = [
+        three_lc_part(0, [1] * 210, LAYOUT_ZERO_RUNS, described=(TYPE_F32, [42, 5])),
+        three_lc_part(1, [1] * 68, LAYOUT_ZERO_RUNS, described=(TYPE_F32, [68])),
+        three_lc_part(2, [1] * 70 + [0], LAYOUT_ZERO_RUNS, described=(TYPE_F32, [71])),
+        three_lc_part(3, [2] * 5 + [1] * 70, LAYOUT_ZERO_RUNS, described=(TYPE_F32, [75])),
+    ]
+    return files | accepted_message("runs-edges-zre", PUSH, parts)
 
 
 def accepted_other_splits():
     zre = LAYOUT_ZERO_RUNS
-    long_runs = zre | LAYOUT_LONG_RUNS
     zeros = [1] * (5 * 30)
     bodies = {
-        "split-zre-plain-bytes": (zre, bytes([ZERO_GROUP] * 30)),
-        "split-zre-short-first": (zre, bytes([243, 121, 254, 255])),
-        "split-long-as-two": (long_runs, b"\xff\x01\xff\x01"),
-        "split-long-without-255": (long_runs, bytes([254, 254, 121, 121, 243])),
+        "split-zre-plain-bytes": bytes([ZERO_GROUP] * 30),
+        "split-zre-short-first": bytes([243, 121, 254, 255]),
     }
-    # Without the bit for long runs the byte after 255 is a group of its own.
+    # The byte after 255 is a group of its own.
     own_group = [1] * 70 + [0, 0, 0, 0, 1]
     part = three_lc_part(0, own_group, zre, body=b"\xff\x01", described=(TYPE_F32, [75]))
     files = accepted_message("split-zre-group-after-255", FILE, [part])
-    for name, (layout, body) in bodies.items():
-        part = three_lc_part(0, zeros, layout, body=body, described=(TYPE_F32, [30, 5]))
+    for name, body in bodies.items():
+        part = three_lc_part(0, zeros, zre, body=body, described=(TYPE_F32, [30, 5]))
         files |= accepted_message(name, FILE, [part])
     return files
 
@@ -136,7 +127,7 @@ def accepted_other_splits():
 def accepted_groups():
     files = {}
     for layout_name, partitions in LAYOUTS:
-        layout = three_lc.layout_byte(partitions, False, False)
+        layout = three_lc.layout_byte(partitions, False)
         part = three_lc_part(9, digits_of(range(243), partitions), layout, m=0.1)
         files |= accepted_message(f"all-groups-{layout_name}", PUSH, [part])
     return files
@@ -173,8 +164,8 @@ def accepted_files():
     """One small file of every combination."""
     files = {}
     digits = [2, 0] + [1] * 80 + [0]
-    for (layout_name, partitions), (coding_name, zre, long_runs) in combinations():
-        layout = three_lc.layout_byte(partitions, zre, long_runs)
+    for (layout_name, partitions), (coding_name, zre) in combinations():
+        layout = three_lc.layout_byte(partitions, zre)
         part = three_lc_part(0, digits, layout, m=0.75, described=(TYPE_F32, [83]))
         files |= accepted_message(f"file-{layout_name}-{coding_name}", FILE, [part])
     return files
@@ -215,7 +206,6 @@ def rejected(out):
     rejected_plain_bodies(out)
     rejected_paddings(out)
     rejected_zero_runs(out)
-    rejected_long_runs(out)
 
 
 def payload_3lc(digits, layout=0, m=1.5, s=S):
@@ -262,11 +252,12 @@ def rejected_headers(out):
         ("signalling-nan", 0x7F800001, "s is NaN"),
     ]:
         add(f"s-{name}", raw_3lc(one, s=struct.pack("<I", bits)), f"{what}.")
-    for bit in range(4, 8):
+    for bit in (2, 4, 5, 6, 7):
         add(f"layout-bit-{bit}", raw_3lc(one, 1 << bit), f"Bit {bit} of the layout is reserved.")
-    add(
-        "long-runs-without-zre", raw_3lc(one, LAYOUT_LONG_RUNS), "Long runs need zero-run encoding."
-    )
+    for layout_name, partitions in LAYOUTS:
+        layout = three_lc.layout_byte(partitions, True) | 1 << 2
+        reason = "Bit 2 of the layout is reserved."
+        add(f"layout-bit-2-{layout_name}-zre", raw_3lc(one, layout), reason)
     add(
         "m-nan-without-elements",
         raw_3lc(b"", m=b"\0\0\xc0\x7f"),
@@ -314,7 +305,7 @@ def rejected_paddings(out):
                 digits = [1] * 10
                 digits[position] = wrong
                 body = groups_of_digits(digits, partitions)
-                layout = three_lc.layout_byte(partitions, False, False)
+                layout = three_lc.layout_byte(partitions, False)
                 out.add(
                     f"padding-{name}-{position}-{wrong}",
                     push(three_lc_frame(raw_3lc(body, layout))),
@@ -322,7 +313,7 @@ def rejected_paddings(out):
                     6,
                 )
         # In both layouts the last digit of the last group is position 14.
-        layout = three_lc.layout_byte(partitions, True, False)
+        layout = three_lc.layout_byte(partitions, True)
         data = push(three_lc_frame(raw_3lc(bytes([243, 242]), layout)))
         out.add(f"padding-{name}-after-run", data, "The padding digit after a run is 2.", 14)
 
@@ -343,60 +334,13 @@ def rejected_zero_runs(out):
         0,
         "There are no elements, and the body has a byte.",
     )
-    # With the bit these two bytes would be 15 groups of zeros.
     payload = raw_3lc(b"\xff\x01", LAYOUT_ZERO_RUNS)
-    reason = "Without long runs 1 after 255 is a group, and its padding digit d3 is 0."
-    out.add("zre-long-run-without-bit", push(three_lc_frame(payload)), reason, 73)
+    reason = "1 after 255 is a group, and its padding digit d3 is 0."
+    out.add("zre-padding-after-255", push(three_lc_frame(payload)), reason, 73)
     text = description(TYPE_F32, [2**40])
     payload = raw_3lc(bytes([255] * 8), LAYOUT_ZERO_RUNS)
     out.add(
         "zre-huge",
         push(frame(0, THREE_LC, payload, text)),
         "The body stands for 112 groups, and 2^40 elements are due.",
-    )
-
-
-def rejected_long_runs(out):
-    layout = LAYOUT_ZERO_RUNS | LAYOUT_LONG_RUNS
-
-    def add(name, body, groups, reason, *more_frames):
-        payload = raw_3lc(body, layout)
-        out.add(name, push(three_lc_frame(payload), *more_frames), reason, 5 * groups)
-
-    add("long-overlong", b"\xff\x81\x00", 15, "The long run is not in its shortest form.")
-    add("long-overlong-zero", b"\xff\x80\x00", 14, "The long run is not in its shortest form.")
-    add("long-too-long", b"\xff\x01", 14, "The long run stands for 15 groups and 14 are due.")
-    add("long-too-short", b"\xff\x01", 16, "The long run stands for 15 groups and 16 are due.")
-    add("long-largest", b"\xff" + varint(2**40), 15, "The long run stands for 2^40 + 14 groups.")
-    add("long-above", b"\xff" + varint(2**40 + 1), 15, "The long run is above 2^40.")
-    add(
-        "long-wraps",
-        b"\xff" + varint(2**64 + 1),
-        15,
-        "The long run is above 2^40; cut to 64 bits it would be 1.",
-    )
-    add(
-        "long-wraps-sum",
-        b"\xff" + varint(2**64 - 13),
-        1,
-        "The long run is above 2^40; with 14 and cut to 64 bits it would be 1.",
-    )
-    add("long-cut", b"\xff", 14, "The body ends after 255.")
-    add("long-cut-in-varint", b"\xff\x81", 15, "The body ends in the long run.")
-    # Number 0 of the next frame would be the missing byte.
-    add(
-        "long-cut-before-frame",
-        b"\xff",
-        14,
-        "The body ends after 255; the next frame is not part of it.",
-        frame(0, FP32, bytes(280)),
-    )
-    add("long-run-after", b"\x00\xff\x00", 1, "There is a run after the last group.")
-    add("long-byte-after", b"\xff\x00\x00", 14, "There is a byte after the last group.")
-    text = description(TYPE_F32, [2**40])
-    payload = raw_3lc(b"\xff" + varint(2**37), layout)
-    out.add(
-        "long-huge-too-short",
-        push(frame(0, THREE_LC, payload, text)),
-        "The body stands for 2^37 + 14 groups, and 2^40 elements are due.",
     )

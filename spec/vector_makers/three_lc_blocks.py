@@ -94,7 +94,10 @@ def rejected(out):
     rejected_sparse(out, "blocks", THREE_LC, lambda n: blocks_head(64, bytes(-(-n // 64))))
     for layout in range(LAYOUT_BLOCKS + 1, 2 * LAYOUT_BLOCKS):
         payload = blocks_head(64, [0], layout=layout) + one
-        add(f"layout-{layout}", payload, "The layout is one of groups and of blocks.", 1)
+        reason = "The layout is one of groups and of blocks."
+        if layout & three_lc.LAYOUT_RESERVED:
+            reason = "Bit 2 of the layout is reserved."
+        add(f"layout-{layout}", payload, reason, 1)
     for bit in range(4, 8):
         payload = blocks_head(64, [0], layout=LAYOUT_BLOCKS | 1 << bit) + one
         add(f"layout-bit-{bit}", payload, f"Bit {bit} of the layout is reserved.", 1)

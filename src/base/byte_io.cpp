@@ -40,17 +40,14 @@ void append(Bytes& out, const void* data, std::size_t bytes) {
   std::memcpy(out.data() + start, data, bytes);
 }
 
-std::byte* write_varint(std::byte* out, std::uint64_t value) {
-  for (; value >= 0x80; value >>= 7) {
-    *out++ = static_cast<std::byte>((value & 0x7F) | 0x80);
-  }
-  *out++ = static_cast<std::byte>(value);
-  return out;
-}
-
 void append_varint(Bytes& out, std::uint64_t value) {
   std::byte buffer[kMaxVarintBytes];
-  append(out, buffer, static_cast<std::size_t>(write_varint(buffer, value) - buffer));
+  std::byte* end = buffer;
+  for (; value >= 0x80; value >>= 7) {
+    *end++ = static_cast<std::byte>((value & 0x7F) | 0x80);
+  }
+  *end++ = static_cast<std::byte>(value);
+  append(out, buffer, static_cast<std::size_t>(end - buffer));
 }
 
 }  // namespace tersewire

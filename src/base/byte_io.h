@@ -59,8 +59,6 @@ void append_value(Bytes& out, T value) { append(out, &value, sizeof(T)); }
 constexpr std::size_t varint_bytes(std::uint64_t value) {
   return (static_cast<std::size_t>(std::bit_width(value | 1)) + 6) / 7;
 }
-// Writes a varint at `out`, which must have room for kMaxVarintBytes; returns its end.
-std::byte* write_varint(std::byte* out, std::uint64_t value);
 void append_varint(Bytes& out, std::uint64_t value);
 
 }  // namespace tersewire

@@ -212,8 +212,7 @@ CodecId TernaryEncoder::encode_finite(const EncodeCall& call, Bytes& out) {
     return codec_.id;
   }
   const GroupLayout layout{.partitions = false,
-                           .zero_runs = format.packing == TernaryPacking::kZeroRuns,
-                           .long_runs = false};
+                           .zero_runs = format.packing == TernaryPacking::kZeroRuns};
   const std::uint8_t* end =
       writer_.write(group_count(call.elems), layout, body, call.pool,
                     [&](std::size_t begin, std::size_t count, kernels::PackedBlock& packed) {

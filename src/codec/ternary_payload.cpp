@@ -144,8 +144,7 @@ void with_digits(CodecId codec, ByteView bytes, std::size_t elems, const ThreadP
     return use(PairSource(codec, payload.body, elems, pool), scalers);
   }
   const GroupLayout layout{.partitions = false,
-                           .zero_runs = payload.format.packing == TernaryPacking::kZeroRuns,
-                           .long_runs = false};
+                           .zero_runs = payload.format.packing == TernaryPacking::kZeroRuns};
   use(GroupSource(codec_name(codec), payload.body, layout, elems, pool), scalers);
 }
 

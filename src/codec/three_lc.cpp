@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::uint8_t kPartitionsBit = 1;
 constexpr std::uint8_t kZeroRunsBit = 2;
-constexpr std::uint8_t kLongRunsBit = 4;
 
 // 30 times fewer bits of normally distributed values, and blocks whose scales cost 1/32 of a bit.
 constexpr double kDefaultBlocksMultiplier = 1.25;
@@ -42,24 +41,18 @@ class PaperCodec final : public Codec {
 PaperCodec::PaperCodec(SettingText& text)
     : sparsity_multiplier_(static_cast<float>(text.take_number("s", 1, 1, 2))),
       layout_{.partitions = text.take_choice("layout", {"neighbours", "partitions"}) == 1,
-              .zero_runs = text.take_switch("zre", true),
-              .long_runs = text.take_switch("long-runs", false)},
+              .zero_runs = text.take_switch("zre", true)},
       options_(EncoderOptions::take(text, true)) {
   if (!(sparsity_multiplier_ < 2)) {
     fail(ErrorCode::kInvalidArgument, "codec 3lc: s is 2 as a 32-bit float; choose it below 2");
   }
   const std::string block = text.take_word("block");
   if (!block.empty()) text.refuse("block", "omitted with mode=paper", block);
-  if (layout_.long_runs && !layout_.zero_runs) {
-    fail(ErrorCode::kInvalidArgument,
-         "codec 3lc: long-runs=on extends zero-run encoding; use zre=on with it");
-  }
 }
 
 std::string PaperCodec::text() const {
-  return fmt::format("3lc:mode=paper,s={},layout={},zre={},long-runs={},{}", sparsity_multiplier_,
-                     layout_name(layout_.partitions), on_off(layout_.zero_runs),
-                     on_off(layout_.long_runs), options_.text());
+  return fmt::format("3lc:mode=paper,s={},layout={},zre={},{}", sparsity_multiplier_,
+                     layout_name(layout_.partitions), on_off(layout_.zero_runs), options_.text());
 }
 
 std::size_t PaperCodec::max_encoded_bytes(std::size_t elems) const {
@@ -113,7 +106,7 @@ BlocksCodec::BlocksCodec(SettingText& text)
     text.refuse("block", fmt::format("a multiple of {}", kMinBlockElems),
                 std::to_string(block_elems_));
   }
-  for (const char* key : {"layout", "zre", "long-runs"}) {
+  for (const char* key : {"layout", "zre"}) {
     const std::string value = text.take_word(key);
     if (!value.empty()) text.refuse(key, "omitted, or given with mode=paper", value);
   }
@@ -132,7 +125,6 @@ std::vector<CodecParameter> parameters(ByteView payload) {
   if (parsed.blocks) return found;
   found.push_back({"layout", layout_name(parsed.layout.partitions), {}, {}});
   found.push_back({"zre", on_off(parsed.layout.zero_runs), {}, {}});
-  found.push_back({"long-runs", on_off(parsed.layout.long_runs), {}, {}});
   return found;
 }
 
@@ -148,9 +140,7 @@ CodecDescription description() {
                {"block", "256", "64 to 4096", "values that share a scale; mode=blocks"},
                {"layout", "neighbours", "neighbours, partitions",
                 "which five values share a byte; mode=paper"},
-               {"zre", "on", "on, off", "zero-run encoding; off: 1.6 bits per value; mode=paper"},
-               {"long-runs", "off", "on, off",
-                "runs of any length: no floor of 0.114 bits per value; mode=paper"}},
+               {"zre", "on", "on, off", "zero-run encoding; off: 1.6 bits per value; mode=paper"}},
               true, "2 s - 0.5; paper: 1")};
 }
 
@@ -158,15 +148,13 @@ CodecDescription description() {
 
 std::uint8_t three_lc_layout_byte(GroupLayout layout) {
   return static_cast<std::uint8_t>((layout.partitions ? kPartitionsBit : 0) |
-                                   (layout.zero_runs ? kZeroRunsBit : 0) |
-                                   (layout.long_runs ? kLongRunsBit : 0));
+                                   (layout.zero_runs ? kZeroRunsBit : 0));
 }
 
 GroupLayout three_lc_layout(std::uint8_t byte) {
   const GroupLayout layout{.partitions = (byte & kPartitionsBit) != 0,
-                           .zero_runs = (byte & kZeroRunsBit) != 0,
-                           .long_runs = (byte & kLongRunsBit) != 0};
-  if (three_lc_layout_byte(layout) != byte || (layout.long_runs && !layout.zero_runs)) {
+                           .zero_runs = (byte & kZeroRunsBit) != 0};
+  if (three_lc_layout_byte(layout) != byte) {
     fail(ErrorCode::kDataLoss, "a 3lc payload has the unknown layout byte {}", byte);
   }
   return layout;

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstring>
 
-#include "byte_io.h"
 #include "kernels.h"
 
 namespace tersewire::kernels {
@@ -20,45 +19,37 @@ struct RunCode {
 constexpr std::size_t kTabledRuns = 8 * kLongestRun;
 using RunCodes = std::array<RunCode, kTabledRuns>;
 
-constexpr std::uint64_t short_run_code(std::uint64_t run) {
+constexpr std::uint64_t run_code(std::uint64_t run) {
   return run == 1 ? kZeroGroup : kFirstRunCode + run - kShortestRun;
 }
 
-constexpr RunCodes make_run_codes(bool long_runs) {
+constexpr RunCodes make_run_codes() {
   RunCodes codes{};
   for (std::uint64_t run = 1; run < kTabledRuns; ++run) {
     RunCode& code = codes[run];
-    if (long_runs && run >= kLongestRun) {
-      code = {kLongRunCode | (run - kLongestRun) << 8, 2};
-      continue;
-    }
     std::uint64_t left = run;
     for (; left >= kLongestRun; left -= kLongestRun) {
-      code.bytes |= std::uint64_t{kLongRunCode} << 8 * code.length++;
+      code.bytes |= run_code(kLongestRun) << 8 * code.length++;
     }
-    if (left > 0) code.bytes |= short_run_code(left) << 8 * code.length++;
+    if (left > 0) code.bytes |= run_code(left) << 8 * code.length++;
   }
   return codes;
 }
 
-constexpr RunCodes kPlainRunCodes = make_run_codes(false);
-constexpr RunCodes kLongRunCodes = make_run_codes(true);
+constexpr RunCodes kRunCodes = make_run_codes();
 
-std::uint8_t* write_run(std::uint8_t* out, std::uint64_t run, bool long_runs) {
-  if (long_runs && run >= kLongestRun) {
-    *out++ = kLongRunCode;
-    auto* varint = reinterpret_cast<std::byte*>(out);
-    return out + (write_varint(varint, run - kLongestRun) - varint);
+std::uint8_t* write_run(std::uint8_t* out, std::uint64_t run) {
+  for (; run >= kLongestRun; run -= kLongestRun) {
+    *out++ = static_cast<std::uint8_t>(run_code(kLongestRun));
   }
-  for (; run >= kLongestRun; run -= kLongestRun) *out++ = kLongRunCode;
-  if (run != 0) *out++ = static_cast<std::uint8_t>(short_run_code(run));
+  if (run != 0) *out++ = static_cast<std::uint8_t>(run_code(run));
   return out;
 }
 
 }  // namespace
 
 void ZeroRunWriter::flush_run() {
-  out_ = write_run(out_, run_, long_runs_);
+  out_ = write_run(out_, run_);
   run_ = 0;
 }
 
@@ -66,7 +57,6 @@ void ZeroRunWriter::write(const PackedBlock& block, std::size_t from, std::size_
   std::array<std::uint64_t, kBlockGroups / 64> others;
   not_equal_bits(block.groups.data(), (count + 63) / 64, kZeroGroup, others.data());
   if (count % 64 != 0) others[count / 64] &= (std::uint64_t{1} << count % 64) - 1;
-  const RunCode* codes = (long_runs_ ? kLongRunCodes : kPlainRunCodes).data();
   // Members that bytes are written through would be read again after each byte.
   std::uint8_t* out = out_;
   std::uint64_t run = run_;
@@ -77,11 +67,11 @@ void ZeroRunWriter::write(const PackedBlock& block, std::size_t from, std::size_
       run += at - done;
       done = at + 1;
       if (run >= kTabledRuns) {
-        out = write_run(out, run, long_runs_);
+        out = write_run(out, run);
         run = 0;
       }
       // No branch depends on how long the run is, as none could be foretold.
-      const RunCode code = codes[run];
+      const RunCode code = kRunCodes[run];
       std::uint64_t nowhere;
       // Eight bytes at once where the run has room for them; else it takes one byte or none.
       std::memcpy(run >= kLongestRun ? static_cast<void*>(out) : &nowhere, &code.bytes,

@@ -11,7 +11,6 @@ namespace tersewire::kernels {
 inline constexpr std::uint8_t kFirstRunCode = 243;
 inline constexpr std::uint64_t kShortestRun = 2;
 inline constexpr std::uint64_t kLongestRun = 14;
-inline constexpr std::uint8_t kLongRunCode = 255;  // with long runs: a varint follows
 
 // How many groups a run code stands for.
 constexpr std::uint64_t run_length(std::uint8_t code) {
@@ -23,7 +22,7 @@ constexpr std::uint64_t run_length(std::uint8_t code) {
 class ZeroRunWriter {
  public:
   // `out` needs room for one byte a group; never more is touched.
-  ZeroRunWriter(std::uint8_t* out, bool long_runs) : out_(out), long_runs_(long_runs) {}
+  explicit ZeroRunWriter(std::uint8_t* out) : out_(out) {}
 
   // Encodes the first `count` groups of a block, from group `from` on.
   void write(const PackedBlock& block, std::size_t from, std::size_t count);
@@ -42,7 +41,6 @@ class ZeroRunWriter {
  private:
   std::uint8_t* out_;
   std::uint64_t run_ = 0;
-  bool long_runs_;
 };
 
 }  // namespace tersewire::kernels

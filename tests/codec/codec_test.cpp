@@ -57,8 +57,8 @@ TEST(SettingText, IsTheTextAgainWithWhatWasAddedAndWithoutWhatWasTaken) {
 
 TEST(Codec, UnknownParametersAreRefusedWithThoseThereAre) {
   expect_refused([] { make_codec("3lc:q=1"); },
-                 "unknown parameter 'q'; 3lc has mode, s, block, layout, zre, long-runs, lead, "
-                 "ef and non-finite");
+                 "unknown parameter 'q'; 3lc has mode, s, block, layout, zre, lead, ef and "
+                 "non-finite");
   expect_refused([] { make_codec("fp32:ef=on"); }, "fp32 has non-finite");
 }
 
@@ -93,8 +93,7 @@ TEST(Codec, DefaultsOf3lcDependOnItsMode) {
   EXPECT_EQ(make_codec("3lc:ef=off")->text(),
             "3lc:mode=blocks,s=1.25,block=256,lead=1,ef=off,non-finite=send");
   EXPECT_EQ(make_codec("3lc:mode=paper")->text(),
-            "3lc:mode=paper,s=1,layout=neighbours,zre=on,long-runs=off,lead=1,ef=on,"
-            "non-finite=send");
+            "3lc:mode=paper,s=1,layout=neighbours,zre=on,lead=1,ef=on,non-finite=send");
   // What a codec says of itself makes it again, however large its lead.
   for (const char* text : {"3lc:s=15.9999", "3lc:s=9", "3lc:block=4096,lead=64"}) {
     EXPECT_EQ(make_codec(make_codec(text)->text())->text(), make_codec(text)->text());
@@ -104,7 +103,6 @@ TEST(Codec, DefaultsOf3lcDependOnItsMode) {
 TEST(Codec, WhatIsOfTheOtherModeIsRefused) {
   expect_refused([] { make_codec("3lc:zre=on"); }, "zre must be omitted, or given with mode=paper");
   expect_refused([] { make_codec("3lc:layout=partitions"); }, "layout must be omitted");
-  expect_refused([] { make_codec("3lc:long-runs=off"); }, "long-runs must be omitted");
   expect_refused([] { make_codec("3lc:mode=paper,block=64"); },
                  "block must be omitted with mode=paper");
   expect_refused([] { make_codec("3lc:mode=paper,s=2"); }, "s must be a number from 1 to below 2");

@@ -28,8 +28,8 @@ from gradient_arrays import read_npz
 CODECS = [
     "fp32", "fp16", "bf16", "truncate:bits=16", "truncate:bits=22", "truncate:bits=24", "int8",
     "3lc", "3lc:s=1.75", "3lc:s=1.75,block=64", "3lc:mode=paper", "3lc:mode=paper,s=1.75",
-    "3lc:mode=paper,s=1.75,long-runs=on", "terngrad", "terngrad:pack=2bit",
-    "terngrad:pack=base243", "terngrad:bucket=512", "stoch3", "qsgd", "mqe1bit", "signsgd",
+    "terngrad", "terngrad:pack=2bit", "terngrad:pack=base243", "terngrad:bucket=512", "stoch3",
+    "qsgd", "mqe1bit", "signsgd",
     "inceptionn:bound=2^-8", "inceptionn:bound=2^-8,mode=paper", "inceptionn:bound=2^-10",
     "inceptionn:bound=2^-10,mode=paper", "adacomp", "local-selection", "dryden", "topk",
     "oland-raj", "oland-raj:bits=8",

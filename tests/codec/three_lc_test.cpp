@@ -63,35 +63,23 @@ std::vector<std::uint32_t> bits_of(std::span<const float> values) {
 struct Layout {
   bool partitions = false;
   bool zero_runs = true;
-  bool long_runs = false;
 
   [[nodiscard]] std::string text() const {
     return std::string(",layout=") + (partitions ? "partitions" : "neighbours") +
-           (zero_runs ? "" : ",zre=off") + (long_runs ? ",long-runs=on" : "");
+           (zero_runs ? "" : ",zre=off");
   }
   [[nodiscard]] std::uint8_t byte() const {
-    return static_cast<std::uint8_t>((partitions ? 1 : 0) | (zero_runs ? 2 : 0) |
-                                     (long_runs ? 4 : 0));
+    return static_cast<std::uint8_t>((partitions ? 1 : 0) | (zero_runs ? 2 : 0));
   }
 };
 
-const std::array<Layout, 6> kLayouts{{{false, true, false},
-                                      {true, true, false},
-                                      {false, false, false},
-                                      {true, false, false},
-                                      {false, true, true},
-                                      {true, true, true}}};
+const std::array<Layout, 4> kLayouts{{{false, true}, {true, true}, {false, false}, {true, false}}};
 
 std::shared_ptr<const Codec> codec_of(float s, const Layout& layout) {
   return make_codec("3lc:mode=paper,s=" + std::to_string(s) + layout.text());
 }
 
-void append_run(Bytes& out, std::uint64_t run, bool long_runs) {
-  if (long_runs && run >= 14) {
-    out.push_back(std::byte{255});
-    for (run -= 14; run >= 128; run >>= 7) out.push_back(static_cast<std::byte>(run | 128));
-    return out.push_back(static_cast<std::byte>(run));
-  }
+void append_run(Bytes& out, std::uint64_t run) {
   for (; run >= 14; run -= 14) out.push_back(std::byte{255});
   if (run > 0) out.push_back(static_cast<std::byte>(run == 1 ? 121 : run + 241));
 }
@@ -127,11 +115,11 @@ Bytes encode_plainly(const Floats& input, Floats& residual, float s, const Layou
       ++run;
       continue;
     }
-    append_run(out, run, layout.long_runs);
+    append_run(out, run);
     run = 0;
     out.push_back(static_cast<std::byte>(group));
   }
-  append_run(out, run, layout.long_runs);
+  append_run(out, run);
   return out;
 }
 
@@ -231,35 +219,30 @@ TEST(ThreeLc, KnownAnswers) {
 TEST(ThreeLc, RunsOfZeroGroups) {
   struct Run {
     std::size_t groups;
-    std::vector<int> plain;
-    std::vector<int> with_long_runs;
+    std::vector<int> bytes;
   };
-  const std::vector<Run> runs{
-      {1, {121}, {121}},
-      {2, {243}, {243}},
-      {13, {254}, {254}},
-      {14, {255}, {255, 0}},
-      {15, {255, 121}, {255, 1}},
-      {28, {255, 255}, {255, 14}},
-      {29, {255, 255, 121}, {255, 15}},
-      {30, {255, 255, 243}, {255, 16}},
-      {141, {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 121}, {255, 127}},
-      {142, {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 243}, {255, 128, 1}}};
+  const std::vector<Run> runs{{1, {121}},
+                              {2, {243}},
+                              {13, {254}},
+                              {14, {255}},
+                              {15, {255, 121}},
+                              {28, {255, 255}},
+                              {29, {255, 255, 121}},
+                              {30, {255, 255, 243}},
+                              {141, {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 121}},
+                              {142, {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 243}}};
+  const auto codec = make_codec("3lc:mode=paper");
   for (const Run& run : runs) {
-    for (const bool long_runs : {false, true}) {
-      // Digits 2 1 1 1 1 on both sides: 162 + 40 = 202.
-      const std::vector<int>& middle = long_runs ? run.with_long_runs : run.plain;
-      std::vector<int> body{long_runs ? 6 : 2, 202};
-      body.insert(body.end(), middle.begin(), middle.end());
-      body.push_back(202);
-      // The run between two others, then the same run at the end.
-      body.insert(body.end(), middle.begin(), middle.end());
-      const std::size_t elems = 5 * (2 * run.groups + 2);
-      const auto codec = make_codec(long_runs ? "3lc:mode=paper,long-runs=on" : "3lc:mode=paper");
-      Bytes out;
-      codec->make_encoder(elems)->encode(ones_in_groups(elems, {0, run.groups + 1}), 0, out);
-      EXPECT_EQ(Bytes(out.begin() + 8, out.end()), bytes_of(body)) << run.groups;
-    }
+    // Digits 2 1 1 1 1 on both sides: 162 + 40 = 202.
+    std::vector<int> body{2, 202};
+    body.insert(body.end(), run.bytes.begin(), run.bytes.end());
+    body.push_back(202);
+    // The run between two others, then the same run at the end.
+    body.insert(body.end(), run.bytes.begin(), run.bytes.end());
+    const std::size_t elems = 5 * (2 * run.groups + 2);
+    Bytes out;
+    codec->make_encoder(elems)->encode(ones_in_groups(elems, {0, run.groups + 1}), 0, out);
+    EXPECT_EQ(Bytes(out.begin() + 8, out.end()), bytes_of(body)) << run.groups;
   }
 }
 
@@ -344,7 +327,7 @@ TEST_P(ThreeLcTargets, RunsAcrossThreads) {
     ThreadPool pool(threads);
     for (const auto& groups : cases) {
       const Floats input = ones_in_groups(kThreadedElems, groups);
-      expect_as_plain(input, 1.0F, {false, true, groups.size() == 2}, &pool);
+      expect_as_plain(input, 1.0F, {false, true}, &pool);
     }
   }
 }
@@ -437,7 +420,7 @@ TEST(ThreeLc, AlteredPayloads) {
     expect_rejected(payload_of(1, s, 2, {202}), 5);
   }
   for (int layout = 4; layout < 256; ++layout) {
-    if (layout != 6 && layout != 7) expect_rejected(payload_of(1, 1, layout, {202}), 5);
+    expect_rejected(payload_of(1, 1, layout, {202}), 5);
   }
   for (int byte = 243; byte < 256; ++byte) {
     expect_rejected(payload_of(1, 1, 0, {202, byte}), 10);
@@ -446,19 +429,12 @@ TEST(ThreeLc, AlteredPayloads) {
   for (const int padding : {0, 120, 122, 148, 242}) {
     expect_rejected(payload_of(1, 1, 2, {202, padding}), 6);
     expect_rejected(payload_of(1, 1, 0, {202, padding}), 6);
-    expect_rejected(payload_of(1, 1, 6, {202, padding}), 6);
   }
   // By partitions digits 3 and 4 of both groups are padding: 13 is 00111, so 121 + 1 is not
   // allowed.
   EXPECT_NO_THROW(check_payload(CodecId::kThreeLc, payload_of(1, 1, 3, {13, 121}), 6));
   expect_rejected(payload_of(1, 1, 3, {122, 121}), 6);
   expect_rejected(payload_of(1, 1, 3, {121, 124}), 6);
-  // Long runs: shortest form only, not past 2^40, not cut off, exactly as long as the tensor.
-  EXPECT_NO_THROW(check_payload(CodecId::kThreeLc, payload_of(1, 1, 6, {255, 1}), 75));
-  expect_rejected(payload_of(1, 1, 6, {255, 129, 0}), 75);
-  expect_rejected(payload_of(1, 1, 6, {255, 2}), 75);
-  expect_rejected(payload_of(1, 1, 6, {255}), 70);
-  expect_rejected(payload_of(1, 1, 6, {255, 255, 255, 255, 255, 255, 127}), 75);
 }
 
 // --- Adding

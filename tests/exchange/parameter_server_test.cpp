@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ParameterServerTest,
                          testing::Values(Size{1, 1, "fp32"}, Size{1, 1, "3lc"}, Size{2, 1, "3lc"},
                                          Size{3, 2, "fp32"}, Size{3, 3, "3lc:s=1.75"},
                                          Size{5, 2, "3lc:mode=paper,s=1.5,layout=partitions"},
-                                         Size{8, 3, "3lc:mode=paper,s=1.9,long-runs=on"}));
+                                         Size{8, 3, "3lc:mode=paper,s=1.9"}));
 
 TEST(ParameterServer, MeanIsThePlainMeanForFp32) {
   const Job job = make_job(3, 1, "fp32");

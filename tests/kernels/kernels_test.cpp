@@ -298,17 +298,10 @@ TEST_P(KernelsTest, CopyStreaming) {
 }
 
 // Zero-run encoding, one group at a time.
-std::vector<std::uint8_t> zero_runs(const std::vector<std::uint8_t>& groups, bool long_runs) {
+std::vector<std::uint8_t> zero_runs(const std::vector<std::uint8_t>& groups) {
   std::vector<std::uint8_t> out;
   std::uint64_t run = 0;
   const auto flush = [&] {
-    if (long_runs && run >= 14) {
-      out.push_back(255);
-      std::uint64_t rest = run - 14;
-      for (; rest >= 128; rest >>= 7) out.push_back(static_cast<std::uint8_t>(rest | 128));
-      out.push_back(static_cast<std::uint8_t>(rest));
-      run = 0;
-    }
     for (; run >= 14; run -= 14) out.push_back(255);
     if (run > 0) out.push_back(static_cast<std::uint8_t>(run == 1 ? 121 : run + 241));
     run = 0;
@@ -327,11 +320,10 @@ std::vector<std::uint8_t> zero_runs(const std::vector<std::uint8_t>& groups, boo
 
 // `groups` through a ZeroRunWriter, in blocks of `piece`; also that one byte a group is all that it
 // touches.
-std::vector<std::uint8_t> written(const std::vector<std::uint8_t>& groups, std::size_t piece,
-                                  bool long_runs) {
+std::vector<std::uint8_t> written(const std::vector<std::uint8_t>& groups, std::size_t piece) {
   constexpr std::uint8_t kGuard = 0xA5;
   std::vector<std::uint8_t> out(groups.size() + 16, kGuard);
-  ZeroRunWriter writer(out.data(), long_runs);
+  ZeroRunWriter writer(out.data());
   for (std::size_t done = 0; done < groups.size();) {
     const std::size_t count = std::min(piece, groups.size() - done);
     PackedBlock block;
@@ -350,28 +342,24 @@ std::vector<std::uint8_t> written(const std::vector<std::uint8_t>& groups, std::
 }
 
 TEST_P(KernelsTest, ZeroRunsOfEveryLength) {
-  for (const bool long_runs : {false, true}) {
-    for (std::size_t run = 0; run < 3 * kBlockGroups; run += run < 200 ? 1 : 97) {
-      SCOPED_TRACE(run);
-      std::vector<std::uint8_t> groups(run + 2, kZeroGroup);
-      groups.front() = 200;
-      groups.back() = 242;
-      EXPECT_EQ(written(groups, kBlockGroups, long_runs), zero_runs(groups, long_runs));
-    }
+  for (std::size_t run = 0; run < 3 * kBlockGroups; run += run < 200 ? 1 : 97) {
+    SCOPED_TRACE(run);
+    std::vector<std::uint8_t> groups(run + 2, kZeroGroup);
+    groups.front() = 200;
+    groups.back() = 242;
+    EXPECT_EQ(written(groups, kBlockGroups), zero_runs(groups));
   }
 }
 
 TEST_P(KernelsTest, ZeroRunsOfEveryDensity) {
   std::mt19937 random(16);
-  for (const bool long_runs : {false, true}) {
-    for (const unsigned one_in : {1U, 2U, 3U, 10U, 30U, 100U, 1000U}) {
-      for (const std::size_t piece : {std::size_t{1}, std::size_t{63}, kBlockGroups}) {
-        std::vector<std::uint8_t> groups(2999, kZeroGroup);
-        for (auto& group : groups) {
-          if (random() % one_in == 0) group = static_cast<std::uint8_t>(random() % 243);
-        }
-        EXPECT_EQ(written(groups, piece, long_runs), zero_runs(groups, long_runs));
+  for (const unsigned one_in : {1U, 2U, 3U, 10U, 30U, 100U, 1000U}) {
+    for (const std::size_t piece : {std::size_t{1}, std::size_t{63}, kBlockGroups}) {
+      std::vector<std::uint8_t> groups(2999, kZeroGroup);
+      for (auto& group : groups) {
+        if (random() % one_in == 0) group = static_cast<std::uint8_t>(random() % 243);
       }
+      EXPECT_EQ(written(groups, piece), zero_runs(groups));
     }
   }
 }

@@ -92,40 +92,20 @@ class GroupReader {
     read_items(count, [&](std::uint64_t i, Item item) { groups[i] = item.group; });
   }
 
-  // Skips whole blocks of the run that is open: a long run may claim more than anyone should walk
-  // through. Returns how many groups that was.
-  std::size_t skip_blocks() {
-    const auto skipped = static_cast<std::size_t>(zeros_ / kMaxReadGroups * kMaxReadGroups);
-    zeros_ -= skipped;
-    return skipped;
-  }
-
  private:
   // Calls visit(i, item) for the bytes that stand for `count` groups, group i the first of each.
   template <typename Visit>
   void read_items(std::size_t count, const Visit& visit) {
     // Members would be read again after each byte that is written.
-    const bool long_runs = layout_.long_runs;
     const std::uint8_t* at = at_;
     std::uint64_t i = zeros_;
     while (i < count) {
-      const std::uint8_t byte = *at++;
-      const Item item = kItems[byte];
+      const Item item = kItems[*at++];
       visit(i, item);
       i += item.groups;
-      if (long_runs && byte == kernels::kLongRunCode) i += varint(at);
     }
     at_ = at;
     zeros_ = i - count;
-  }
-
-  static std::uint64_t varint(const std::uint8_t*& at) {
-    std::uint64_t value = 0;
-    for (unsigned shift = 0;; shift += 7) {
-      const std::uint8_t byte = *at++;
-      value |= std::uint64_t{byte & 0x7Fu} << shift;
-      if (byte < 0x80) return value;
-    }
   }
 
   const std::uint8_t* at_;
@@ -240,8 +220,8 @@ class GroupSource::Rows {
 
 // A run may span parts; what a run becomes depends on its length alone, so joining the parts' open
 // runs gives the bytes that one part would have given.
-std::uint8_t* GroupWriter::join(bool long_runs, std::uint8_t* body) const {
-  kernels::ZeroRunWriter writer(body, long_runs);
+std::uint8_t* GroupWriter::join(std::uint8_t* body) const {
+  kernels::ZeroRunWriter writer(body);
   for (const Part& part : parts_) {
     writer.write_zeros(part.leading_zeros);
     if (part.begin == part.end) continue;
@@ -261,7 +241,7 @@ GroupSource::GroupSource(std::string_view codec, ByteView body, GroupLayout layo
   const std::size_t threads = pool != nullptr ? pool->threads() : 1;
   const std::size_t wanted =
       std::clamp<std::size_t>(body.size() / kMinPartBytes, 1, std::min(threads, kMaxParts));
-  layout.long_runs ? cut_long_runs(wanted) : cut_plain(wanted);
+  cut(wanted);
   if (cuts_[parts_].group != groups_) fail_length(codec, cuts_[parts_].group, groups_);
   if (!layout.zero_runs && !kernels::all_at_most(as_u8(body), body.size(), kMaxGroup)) {
     fail(ErrorCode::kDataLoss, "a {} payload without zero runs holds a byte above 242", codec);
@@ -269,13 +249,13 @@ GroupSource::GroupSource(std::string_view codec, ByteView body, GroupLayout layo
   check_padding();
 }
 
-// Without long runs every byte says by itself how many groups it stands for.
+// Every byte says by itself how many groups it stands for.
 std::size_t GroupSource::groups_in(std::size_t byte, std::size_t bytes) const {
   if (!layout_.zero_runs) return bytes;
   return static_cast<std::size_t>(kernels::count_groups(as_u8(body_) + byte, bytes));
 }
 
-void GroupSource::cut_plain(std::size_t wanted) {
+void GroupSource::cut(std::size_t wanted) {
   for (std::size_t i = 0; i < wanted; ++i) {
     const Cut& from = cuts_[i];
     const std::size_t end = body_.size() * (i + 1) / wanted;
@@ -284,49 +264,22 @@ void GroupSource::cut_plain(std::size_t wanted) {
   parts_ = wanted;
 }
 
-void GroupSource::cut_long_runs(std::size_t wanted) {
-  ByteReader reader(body_);
-  std::uint64_t groups = 0;
-  std::size_t i = 1;
-  while (reader.left() > 0) {
-    const std::size_t byte = reader.offset();
-    if (i < wanted && byte >= body_.size() * i / wanted) {
-      cuts_[i++] = {.byte = byte, .group = static_cast<std::size_t>(groups)};
-    }
-    const auto code = reader.read<std::uint8_t>("group");
-    groups += code < kernels::kFirstRunCode ? 1 : kernels::run_length(code);
-    if (code == kernels::kLongRunCode) groups += reader.varint(kMaxElems, "long run");
-    if (groups > kMaxElems) {
-      fail(ErrorCode::kDataLoss, "a {} payload holds more groups than any tensor has", codec_);
-    }
-  }
-  cuts_[i] = {.byte = body_.size(), .group = static_cast<std::size_t>(groups)};
-  parts_ = i;
-}
-
 // The last groups, four or fewer, may hold padding, which has to be zero.
 void GroupSource::check_padding() const {
   if (groups_ * kDigitsPerGroup == elems_) return;
-  Cut from = cuts_[parts_ - 1];
-  if (!layout_.long_runs) {
-    // They lie in the last four bytes, if not in fewer.
-    const std::size_t bytes = std::min(body_.size(), kDigitsPerGroup - 1);
-    const std::size_t byte = body_.size() - bytes;
-    from = {.byte = byte, .group = groups_ - groups_in(byte, bytes)};
-  }
-  GroupReader reader(body_, layout_, from.byte);
+  // They lie in the last four bytes, if not in fewer.
+  constexpr std::size_t kMostBytes = kDigitsPerGroup - 1;
+  static_assert(kMostBytes * kernels::kLongestRun <= kMaxReadGroups);
+  const std::size_t bytes = std::min(body_.size(), kMostBytes);
+  const std::size_t byte = body_.size() - bytes;
+  const std::size_t groups = groups_in(byte, bytes);
   Literals literals;
-  for (std::size_t g = from.group; g < groups_; g += kMaxReadGroups) {
-    g += reader.skip_blocks();
-    if (g >= groups_) return;
-    reader.read(std::min(kMaxReadGroups, groups_ - g), literals);
-    for (const Literal& literal : literals) {
-      const GroupDigits& digits = kGroupDigits[literal.group];
-      for (std::size_t i = 0; i < digits.count; ++i) {
-        if (elem(g + literal.at, digits.bits[i] / 2) >= elems_) {
-          fail(ErrorCode::kDataLoss, "a {} payload has a value where its padding should be",
-               codec_);
-        }
+  GroupReader(body_, layout_, byte).read(groups, literals);
+  for (const Literal& literal : literals) {
+    const GroupDigits& digits = kGroupDigits[literal.group];
+    for (std::size_t i = 0; i < digits.count; ++i) {
+      if (elem(groups_ - groups + literal.at, digits.bits[i] / 2) >= elems_) {
+        fail(ErrorCode::kDataLoss, "a {} payload has a value where its padding should be", codec_);
       }
     }
   }

@@ -24,7 +24,6 @@ namespace tersewire {
 struct GroupLayout {
   bool partitions = false;  // else neighbours
   bool zero_runs = true;
-  bool long_runs = false;  // requires zero_runs
 };
 
 // Groups of five elements.
@@ -61,9 +60,9 @@ class GroupWriter {
   static void write_plain(std::size_t begin, std::size_t end, std::uint8_t* region,
                           const Pack& pack);
   template <typename Pack>
-  static Part write_part(std::size_t begin, std::size_t end, bool long_runs, std::uint8_t* region,
+  static Part write_part(std::size_t begin, std::size_t end, std::uint8_t* region,
                          const Pack& pack);
-  std::uint8_t* join(bool long_runs, std::uint8_t* body) const;
+  std::uint8_t* join(std::uint8_t* body) const;
 
   std::vector<Part> parts_;
 };
@@ -94,8 +93,7 @@ class GroupSource final : public DigitSource {
     return layout_.partitions ? k * groups_ + g : g * kernels::kDigitsPerGroup + k;
   }
   [[nodiscard]] std::size_t groups_in(std::size_t byte, std::size_t bytes) const;
-  void cut_plain(std::size_t wanted);
-  void cut_long_runs(std::size_t wanted);
+  void cut(std::size_t wanted);
   void check_padding() const;
   // The blocks of a part that has few digits that are not 0, and of others.
   void read_few(const Cut& from, const Cut& to, std::size_t block_groups,
@@ -129,10 +127,10 @@ void GroupWriter::write_plain(std::size_t begin, std::size_t end, std::uint8_t* 
 }
 
 template <typename Pack>
-GroupWriter::Part GroupWriter::write_part(std::size_t begin, std::size_t end, bool long_runs,
-                                          std::uint8_t* region, const Pack& pack) {
+GroupWriter::Part GroupWriter::write_part(std::size_t begin, std::size_t end, std::uint8_t* region,
+                                          const Pack& pack) {
   Part part{.leading_zeros = 0, .begin = region, .end = region, .trailing_zeros = 0};
-  kernels::ZeroRunWriter writer(region, long_runs);
+  kernels::ZeroRunWriter writer(region);
   bool leading = true;
   for (std::size_t g = begin; g < end; g += kernels::kBlockGroups) {
     kernels::PackedBlock block;
@@ -146,7 +144,7 @@ GroupWriter::Part GroupWriter::write_part(std::size_t begin, std::size_t end, bo
       while (block.groups[from] == kernels::kZeroGroup) ++from;
       part.leading_zeros = writer.open_run() + from;
       part.begin = region + part.leading_zeros;
-      writer = kernels::ZeroRunWriter(part.begin, long_runs);
+      writer = kernels::ZeroRunWriter(part.begin);
       leading = false;
     }
     writer.write(block, from, count);
@@ -172,9 +170,9 @@ std::uint8_t* GroupWriter::write(std::size_t groups, GroupLayout layout, std::ui
   }
   parts_.resize(cut.count());
   run_parts(pool, cut.count(), [&](std::size_t i) {
-    parts_[i] = write_part(cut.begin(i), cut.end(i), layout.long_runs, body + cut.begin(i), pack);
+    parts_[i] = write_part(cut.begin(i), cut.end(i), body + cut.begin(i), pack);
   });
-  return join(layout.long_runs, body);
+  return join(body);
 }
 
 }  // namespace tersewire

@@ -92,8 +92,8 @@ class Reference(ArrayTest):
         "3lc:s=1.75,block=64": ["--s", "1.75", "--block", "64"],
         "3lc:lead=1": ["--lead", "1"],
         "3lc:mode=paper,s=1.75": ["--mode", "paper", "--s", "1.75"],
-        "3lc:mode=paper,s=1.9,layout=partitions,long-runs=on":
-            "--mode paper --s 1.9 --layout partitions --long-runs on".split(),
+        "3lc:mode=paper,s=1.9,layout=partitions":
+            "--mode paper --s 1.9 --layout partitions".split(),
         "3lc:mode=paper,zre=off": ["--mode", "paper", "--zre", "off"],
         "adacomp:lead=3": ["--codec", "adacomp:lead=3"],
     }
