@@ -226,8 +226,9 @@ void bind_descriptions(py::module_& module) {
       "codecs", [] { return codec_descriptions(); }, "All codecs.");
 }
 
-TensorInfo make_tensor_info(const std::string& name, const Shape& shape, const std::string& kind) {
-  return {.name = name, .shape = shape, .kind = tensor_kind(kind)};
+TensorInfo make_tensor_info(const std::string& name, const Shape& shape, const std::string& kind,
+                            bool exact) {
+  return {.name = name, .shape = shape, .kind = tensor_kind(kind), .exact = exact};
 }
 
 std::vector<std::shared_ptr<Codec>> choose(const std::string& policy, const std::string& fallback,
@@ -243,13 +244,15 @@ std::vector<std::shared_ptr<Codec>> choose(const std::string& policy, const std:
 void bind_policies(py::module_& module) {
   py::class_<TensorInfo>(module, "TensorInfo", "A tensor of a job, as policies see it.")
       .def(py::init(&make_tensor_info), py::arg("name"), py::arg("shape"),
-           py::arg("kind") = "other",
-           "kind: conv, dense, recurrent, norm, bias, embedding or other.")
+           py::arg("kind") = "other", py::arg("exact") = false,
+           "kind   conv, dense, recurrent, norm, bias, embedding or other\n"
+           "exact  whether it gets fp32 and no condition sees it")
       .def_readonly("name", &TensorInfo::name)
       .def_property_readonly(
           "shape", [](const TensorInfo& tensor) { return py::tuple(py::cast(tensor.shape)); })
       .def_property_readonly(
-          "kind", [](const TensorInfo& tensor) { return std::string(to_string(tensor.kind)); });
+          "kind", [](const TensorInfo& tensor) { return std::string(to_string(tensor.kind)); })
+      .def_readonly("exact", &TensorInfo::exact);
   module.def("_adaptive_pull_codec", &adaptive_pull_codec, py::arg("push_codec"),
              "The codec for means that servers send, for an optimizer as Adam.");
   module.def(

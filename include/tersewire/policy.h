@@ -32,6 +32,8 @@ namespace tersewire {
 //   adacomp-paper    kind=conv:adacomp:bin=50,lead=1; *:adacomp:bin=500,lead=1: bins by kind of
 //                    layer (AdaComp)
 //
+// Exact tensors (TensorInfo::exact) get fp32, and no condition sees them.
+//
 // In jobs with `local_updates` (Job::local_updates), codecs keep a residual where small changes
 // would be lost, and have no lead if local_updates > 1, unless their texts set one.
 //

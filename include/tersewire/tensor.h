@@ -31,6 +31,7 @@ struct TensorInfo {
   std::string name;
   std::vector<std::uint64_t> shape;
   TensorKind kind = TensorKind::kOther;
+  bool exact = false;  // travels as fp32, unseen by policies: an application's own numbers
 
   // Product of the shape; 1 for an empty shape. Throws kOutOfRange where that of the dimensions
   // above 0 is more than 2^40.

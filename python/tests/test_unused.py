@@ -1,4 +1,4 @@
-"""DistributedOptimizer and parameters that no rank has used yet: they stay as they are, as with DDP."""
+"""DistributedOptimizer and parameters that no rank uses in a step: they stay as they are, as with DDP."""
 
 import pytest
 
@@ -25,10 +25,10 @@ class Two(torch.nn.Module):
         return sum(layer(x).square().mean() for layer, use in zip((self.one, self.other), uses) if use)
 
 
-def trained(uses, wrap=True, codec="fp32", make=torch.optim.AdamW, **settings):
+def trained(uses, wrap=True, codec="fp32", make=torch.optim.AdamW, decay=0.1, **settings):
     """Parameters after steps, each of which uses these layers, by rank or alike."""
     model = run = Two()
-    optimizer = make(model.parameters(), lr=0.01, weight_decay=0.1)
+    optimizer = make(model.parameters(), lr=0.01, weight_decay=decay)
     if wrap:
         DistributedOptimizer(optimizer, model, codec, **settings)
     else:
@@ -44,15 +44,33 @@ def trained(uses, wrap=True, codec="fp32", make=torch.optim.AdamW, **settings):
     return model
 
 
-def check_as_ddp(uses):
+def check_as_ddp(uses, **settings):
     expected = trained(uses, wrap=False)
-    for one, other in zip(trained(uses).parameters(), expected.parameters()):
+    for one, other in zip(trained(uses, **settings).parameters(), expected.parameters()):
         torch.testing.assert_close(one, other)
     return expected
 
 
 def case_a_layer_that_is_never_used_stays_as_it_is():
     assert torch.equal(check_as_ddp([(1, 0)] * 3).other.weight, Two().other.weight)
+
+
+def case_a_layer_that_is_never_used_stays_as_it_is_where_owners_update():
+    check_as_ddp([(1, 0)] * 3, exchange="parameter-server")
+
+
+def case_layers_that_take_turns_stay_as_they_are_in_the_others_steps():
+    for exchange in ("gradient-server", "all-gather", "ring"):
+        check_as_ddp([(1, 1), (1, 0), (0, 1), ((0, 1), (1, 0)), (0, 1)], exchange=exchange)
+
+
+def case_what_residuals_hold_waits_for_the_next_use():
+    def weight_after(uses):
+        made = trained(uses, codec="3lc:s=1.75,lead=1", pull_codec="3lc:s=1.75,lead=1",
+                       exchange="gradient-server", make=torch.optim.SGD, decay=0)
+        return made.other.weight
+
+    assert torch.equal(weight_after([(1, 1)]), weight_after([(1, 1), (1, 0), (1, 0)]))
 
 
 def case_a_layer_that_one_rank_uses_is_trained_on_all():

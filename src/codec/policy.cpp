@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -165,6 +166,13 @@ std::string_view automatic(std::string_view fallback) {
   return make_codec(fallback)->text().starts_with("3lc:mode=blocks") ? "light" : "small";
 }
 
+// What policies choose for.
+std::vector<TensorInfo> without_exact(std::span<const TensorInfo> tensors) {
+  std::vector<TensorInfo> seen;
+  std::ranges::remove_copy_if(tensors, std::back_inserter(seen), &TensorInfo::exact);
+  return seen;
+}
+
 std::string_view ready_made(std::string_view policy) {
   const auto found = std::ranges::find(kReadyMade, policy, &ReadyMade::name);
   return found != kReadyMade.end() ? found->rules : std::string_view();
@@ -185,8 +193,9 @@ std::vector<std::shared_ptr<const Codec>> choose_codecs_for(StateChange carried,
                                                             std::string_view fallback,
                                                             std::span<const TensorInfo> tensors) {
   const std::string_view known = ready_made(policy == "auto" ? automatic(fallback) : policy);
-  const std::vector<Rule> rules = parse_rules(known.empty() ? policy : known, tensors);
-  if (known.empty()) check_every_rule_is_met(rules, tensors);
+  const std::vector<TensorInfo> seen = without_exact(tensors);
+  const std::vector<Rule> rules = parse_rules(known.empty() ? policy : known, seen);
+  if (known.empty()) check_every_rule_is_met(rules, seen);
 
   std::map<std::string, std::shared_ptr<const Codec>> made;
   const auto codec = [&](const std::string& text) {
@@ -200,6 +209,10 @@ std::vector<std::shared_ptr<const Codec>> choose_codecs_for(StateChange carried,
 
   std::vector<std::shared_ptr<const Codec>> chosen;
   for (const TensorInfo& tensor : tensors) {
+    if (tensor.exact) {
+      chosen.push_back(codec("fp32"));
+      continue;
+    }
     const auto rule = std::ranges::find_if(rules, [&](const Rule& r) { return r.matches(tensor); });
     chosen.push_back(codec(rule != rules.end() ? rule->codec : std::string(fallback)));
   }

@@ -15,9 +15,10 @@ const std::vector<TensorInfo> kTensors{{"conv1.weight", {20, 1, 5, 5}, TensorKin
                                        {"fc.bias", {10}, TensorKind::kBias}};
 
 // One letter a tensor: f for fp32, i for int8, 5 for 3lc with s = 1.5, 3 for 3lc otherwise.
-std::string chosen(const std::string& policy, const std::string& fallback = "3lc") {
+std::string chosen(const std::string& policy, const std::string& fallback = "3lc",
+                   const std::vector<TensorInfo>& tensors = kTensors) {
   std::string letters;
-  for (const auto& codec : choose_codecs(policy, fallback, kTensors)) {
+  for (const auto& codec : choose_codecs(policy, fallback, tensors)) {
     const std::string text = codec->text();
     if (text.starts_with("3lc")) {
       letters += text.find(",s=1.5,") != text.npos ? '5' : '3';
@@ -74,6 +75,14 @@ TEST(Policy, AutoIsLightBesideBlocksAndSmallBesideTheRest) {
   const auto codecs = choose_codecs("auto", "3lc", edge);
   EXPECT_EQ(codecs[0]->id(), CodecId::kInt8);
   EXPECT_EQ(codecs[1]->id(), CodecId::kThreeLc);
+}
+
+TEST(Policy, ExactTensorsGetFp32AndNoConditionSeesThem) {
+  std::vector<TensorInfo> tensors = kTensors;
+  tensors.push_back({.name = "counts", .shape = {300}, .exact = true});
+  EXPECT_EQ(chosen("last:int8; *:3lc", "3lc", tensors), "333iif");
+  EXPECT_EQ(chosen("", "int8", tensors), "iiiiif");
+  EXPECT_THROW(chosen("name=counts:int8", "3lc", tensors), Error);
 }
 
 TEST(Policy, TensorsWithTheSameTextShareACodec) {

@@ -348,8 +348,8 @@ class GradientAverager:
                               device="cpu")
         return lambda gradients: norms.limit(gradients, limits)
 
-    def _undo_discarded(self, numbers: set[int]) -> None:
-        """Undoes the exchange of means that were thrown away before an optimizer could apply them."""
+    def _undo(self, numbers: set[int]) -> None:
+        """Undoes the last exchange of means that no optimizer applies."""
         if numbers and self._undoable and self._may_undo:
             self._worker.undo(sorted(numbers))
 

@@ -197,7 +197,7 @@ class Hook(GradientAverager):
             # DistributedDataParallel.join() exchanges zeros for a rank without data.
             self._is_own_pass = queue_callback(_nothing)
             if self._is_own_pass:
-                self._undo_discarded(self._deliveries.begin_pass())
+                self._undo(self._deliveries.begin_pass())
             self._scale_now, self._tasks = self._scale(), []
         buffer = bucket.buffer()
         devices: list[int | str | torch.device] = []
@@ -375,13 +375,13 @@ class Hook(GradientAverager):
             self._deliveries.deliver(number for number in task.bucket.parameters
                                      if number not in unused)
 
-    def _undo_discarded(self, numbers: set[int]) -> None:
+    def _undo(self, numbers: set[int]) -> None:
         if numbers and not self._knows_steps:
             say_once("gradients were thrown away without a step of an optimizer that this hook knows, so "
                      "what was to be applied of them comes with later ones; make the optimizer before "
                      "the first backward pass, or compute gradients to be thrown away on model.module")
         else:
-            super()._undo_discarded(numbers)
+            super()._undo(numbers)
 
 
 class _Check:

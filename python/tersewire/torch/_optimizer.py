@@ -6,7 +6,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 import torch
 import torch.distributed as dist
@@ -24,7 +24,7 @@ from ._private import has_step_hooks, queue_callback, untraced
 from ._rates import Scaling, innermost, is_adam, is_adaptive, scale_steps
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
-from ._tensors import (are_same, check_optimizer, ddps_of, kinds_of, norms_in, own_name, places,
+from ._tensors import (are_same, check_optimizer, ddps_of, elems_of, kinds_of, norms_in, own_name, places,
                        rates_of, refuse, tensor_info, through_host, uncompiled)
 from ._trees import tree_bytes, tree_of
 
@@ -63,8 +63,9 @@ class _AveragesFirst:
     _parameters: list[torch.Tensor]  # in the model's order
     _trained: list[torch.Tensor]  # the same in the optimizer's
     _frozen: list[torch.Tensor]  # those passed that nobody trains
-    _buffer: torch.Tensor  # the gradients of all parameters, concatenated
-    _unused: set[int]  # parameters whose means have all been zeros
+    _buffer: torch.Tensor  # the gradients of all parameters, concatenated, and _uses
+    # Whether each parameter has a gradient; once averaged, 0 if on no rank. None if owners update.
+    _uses: torch.Tensor | None = None
     _sparse_as_dense: bool
     _deliveries: Deliveries
     _scalings: list[Scaling]
@@ -105,20 +106,21 @@ class _AveragesFirst:
     def synchronize(self) -> None:
         """Replaces every gradient by its mean over all ranks; step() does so if nobody has.
 
-        A parameter without a gradient counts as one with zeros, and gets none as long as no rank
-        has had one, if ranks stay. If they come and go, and the others have continued without this
-        one, gradients stay, and the model becomes the others'.
+        A parameter without a gradient counts as one with zeros, and gets none where no rank has one.
+        If ranks come and go, and the others have continued without this one, gradients stay, and
+        the model becomes the others'.
         """
         if not self._exchange():
             return
+        used = {number for number, use in enumerate(cast(torch.Tensor, self._uses).tolist()) if use}
         for number, (parameter, values) in enumerate(self._gradients()):
-            if number in self._unused and not values.any():  # on all ranks alike
-                parameter.grad = None
-            else:
-                self._unused.discard(number)
+            if number in used:
                 cast(torch.Tensor, parameter.grad).copy_(values)
-        self._deliveries.deliver(number for number, parameter in enumerate(self._parameters)
-                                 if parameter.grad is not None)
+            else:
+                parameter.grad = None
+        # What residuals hold of the others waits for their next use.
+        self.averager._undo(set(range(len(self._parameters))) - used)
+        self._deliveries.deliver(used)
 
     def _exchange(self) -> bool:
         """Averages the buffer; returns whether this rank's gradients counted."""
@@ -134,6 +136,7 @@ class _AveragesFirst:
                                        "values in its optimizer's state": _values_in(state)},
                 "call broadcast_parameters(model.state_dict()) and broadcast_optimizer_state() "
                 "before the first step, or load one checkpoint on every rank")
+        used = torch.tensor([parameter.grad is not None for parameter in self._parameters], device="cpu")
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -143,7 +146,7 @@ class _AveragesFirst:
                            "embedding with sparse=False, or pass sparse_as_dense=True")
                 parameter.grad = parameter.grad.to_dense()
 
-        self.averager._undo_discarded(self._deliveries.begin_pass())
+        self.averager._undo(self._deliveries.begin_pass())
         bases = self._deliveries.bases(range(len(self._parameters)))
 
         def exchange() -> None:
@@ -151,6 +154,8 @@ class _AveragesFirst:
                 values.copy_(cast(torch.Tensor, parameter.grad))
                 if number in bases:  # only what is new is exchanged
                     values.sub_(bases[number].to(values.device))
+            if self._uses is not None:
+                self._uses.copy_(used)
             self.averager.average(self._buffer, self._skipped)
             for number, (_, values) in enumerate(self._gradients()) if bases else ():
                 if number in bases:
@@ -166,7 +171,7 @@ class _AveragesFirst:
         """Averages the gradients unless synchronize() has, then takes the optimizer's own step.
 
         After a backward pass following synchronize(), it averages again. A closure is called first,
-        once.
+        once: Error (kInvalidArgument) where the optimizer asks for a second gradient.
         """
         loss = _loss_of(closure)
         if not self._averaged:
@@ -176,7 +181,7 @@ class _AveragesFirst:
                 scaling.prepare()
             self._steps = True
             try:
-                super().step()  # type: ignore[misc]
+                super().step(*self._closures(loss, closure))  # type: ignore[misc]
             finally:
                 self._steps = False
                 for scaling in self._scalings:
@@ -186,6 +191,21 @@ class _AveragesFirst:
             self.averager._after_update()
         self._void = False
         return loss
+
+    def _closures(self, loss: float | None,
+                  closure: Callable[[], float] | None) -> list[Callable[[], float | None]]:
+        """What to pass to the optimizer's own step: nothing, or what returns the loss found."""
+        takes_one = "closure" in inspect.signature(super().step).parameters  # type: ignore[misc]
+        if closure is None or not takes_one:
+            return []
+        losses = iter([loss])
+
+        def found() -> float | None:
+            for loss in losses:
+                return loss
+            _refuse_several_gradients(self)
+
+        return [found]
 
     # The optimizer's own step has torch's hooks; load_state_dict() would give them to this one too.
     step.hooked = True  # type: ignore[attr-defined]
@@ -207,7 +227,8 @@ class _AveragesFirst:
 
     def _gradients(self) -> Iterator[tuple[torch.Tensor, ...]]:
         """Each parameter and its gradient's place in the buffer."""
-        return places(self._parameters, self._buffer)
+        uses = 0 if self._uses is None else self._uses.numel()
+        return places(self._parameters, self._buffer[:self._buffer.numel() - uses])
 
 
 class _OwnsAShare(_AveragesFirst):
@@ -431,8 +452,7 @@ def DistributedOptimizer(
     check_optimizer(optimizer)
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
-        refuse(f"a {type(optimizer).__name__} computes several gradients in a step, and each would "
-               "need an exchange; use another optimizer")
+        _refuse_several_gradients(optimizer)
     if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__):
         refuse("a ZeroRedundancyOptimizer updates other parameters on each rank; pass the optimizer "
                "within it with exchange=\"parameter-server\", which spreads its state as well, or put "
@@ -470,6 +490,8 @@ def DistributedOptimizer(
     infos = [tensor_info(name, parameter,
                          kinds.get(name) or _core._usual_kind(name, parameter.dim()))
              for name, parameter in named]
+    if exchange != _PARAMETER_SERVER:
+        infos.append(tersewire.TensorInfo("(which have gradients)", [len(parameters)], exact=True))
     settings = Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout,
                         on_step, replay_decisions, budget, pull_codec, rate_gain, spike_limit,
                         _adaptive=is_adaptive(optimizer), _adam=is_adam(optimizer))
@@ -490,10 +512,11 @@ def DistributedOptimizer(
     wrapped.averager = averager
     wrapped._parameters, wrapped._trained = parameters, _trained(optimizer)
     wrapped._frozen = frozen
-    wrapped._buffer = torch.empty(sum(parameter.numel() for parameter in parameters),
-                                  dtype=torch.float32, device="cpu")
+    wrapped._buffer = torch.empty(sum(elems_of(info) for info in infos), dtype=torch.float32,
+                                  device="cpu")
+    if before is not _OwnsAShare:
+        wrapped._uses = wrapped._buffer[-len(parameters):]
     wrapped._sparse_as_dense = sparse_as_dense
-    wrapped._unused = set() if elastic else set(range(len(parameters)))  # newcomers know no means
     wrapped._noted = set()
     wrapped._deliveries = Deliveries(parameters, moves=False)
     for one in filter(has_step_hooks, (optimizer, *innermost(optimizer))):
@@ -531,6 +554,12 @@ def _refuse_ddp(parameter: torch.Tensor) -> None:
     if ddps_of(parameter):
         refuse("these are the parameters of a model in DistributedDataParallel, which averages "
                "gradients itself; use register(), or the model within it")
+
+
+def _refuse_several_gradients(optimizer: Any) -> NoReturn:
+    refuse(f"a {type(optimizer).__name__} computes several gradients in a step, and each would need an "
+           "exchange; put the model in DistributedDataParallel and call register(), which exchanges "
+           "each, or use another optimizer")
 
 
 def _loss_of(closure: Callable[[], float] | None) -> float | None:

@@ -56,6 +56,7 @@ class Share:
         self._groups: list[dict[str, Any]] = []
         self._rate_gain = 1.0  # what their rates are multiplied by
         self.parts: dict[int, _OwnPart] = {}
+        self._unused: set[int] = set()  # parts whose means have all been zeros
         self.begun = False
 
     def begin(self, optimizer: torch.optim.Optimizer, rate_gain: float) -> None:
@@ -70,7 +71,11 @@ class Share:
 
     def update(self, number: int, mean: "numpy.ndarray[Any, Any]",
                change: "numpy.ndarray[Any, Any]") -> None:
-        """The shared model's change under a mean gradient."""
+        """The shared model's change under a mean gradient; none as long as all have been zeros."""
+        if number in self._unused and not mean.any():
+            change[...] = 0
+            return
+        self._unused.discard(number)
         values = self.parts[number].values
         before = values.clone()
         given_group = self._groups[self._group_of[self._parameters[self.parts[number].tensor]]]
@@ -119,6 +124,7 @@ class Share:
         for part, (values, state) in zip(self.parts.values(), cut):
             part.values = values
             self._optimizer.state[values] = state
+        self._unused = {number for number, (_, state) in zip(self.parts, cut) if not state}
         self.begun = True
 
     def _cut(self, part: _OwnPart,
