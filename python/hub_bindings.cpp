@@ -77,6 +77,14 @@ std::unique_ptr<Transport> HubEnd::open(std::size_t longest) {
   return lane;
 }
 
+HubEnd::~HubEnd() {
+  try {
+    close();
+  } catch (...) {
+    // A destructor has nobody to tell.
+  }
+}
+
 void HubEnd::close() {
   const py::gil_scoped_release released;
   calls_.reset();

@@ -25,7 +25,7 @@ class HubEnd {
          const WaitLimits& limits, std::string direct);
   // An end that there is already; `hub` is its name in sentences.
   HubEnd(std::unique_ptr<Transport> network, const WaitLimits& limits, std::string hub);
-  ~HubEnd() { close(); }
+  ~HubEnd();
   HubEnd(const HubEnd&) = delete;
   HubEnd& operator=(const HubEnd&) = delete;
 

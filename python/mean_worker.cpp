@@ -95,7 +95,11 @@ trainer::CodecDecisions decisions_of(const std::string& json) {
 
 MeanWorker::~MeanWorker() {
   if (::getpid() == made_by_) {
-    close();
+    try {
+      close();
+    } catch (...) {
+      // A destructor has nobody to tell.
+    }
     return;
   }
   // In a process that forked, its threads are not.
