@@ -38,6 +38,11 @@ def test_a_group_has_devices_and_a_time_limit(group):
     assert _private.timeout_of(group) == LIMIT
 
 
+def test_ranks_meet_in_a_store(group):
+    _private.default_store().set("here", "yes")
+    assert _private.default_store().get("here") == b"yes"
+
+
 def test_a_group_written_in_python_has_neither():
     class InPython(dist.ProcessGroup):
         pass

@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh
 import tersewire
 from tersewire import Error, ErrorCode, _core
 
-from ._private import devices_of, timeout_of
+from ._private import default_store, devices_of, timeout_of
 from ._tensors import at_end, refuse, refuse_sharded, refuse_unfilled, say_once
 
 _SIOCGIFADDR = 0x8915  # Linux: an interface's address
@@ -268,7 +268,7 @@ class ProcessGroup:
 
     def _await_hooks(self, timeout: datetime.timedelta) -> None:
         """Refuses a hook that not all ranks make: the others are in collectives of their own."""
-        default: Any = dist.distributed_c10d._get_default_store()
+        default = default_store()
         if default is None:  # MPI has none
             return
         name = self._group.group_name

@@ -9,9 +9,14 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 from torch._compile import _disable_dynamo as untraced
 
-__all__ = ["GradBucket", "devices_of", "exchanges_nothing", "has_own_hook", "has_step_hooks",
+__all__ = ["GradBucket", "default_store", "devices_of", "exchanges_nothing", "has_own_hook", "has_step_hooks",
            "make_innermost", "queue_callback", "reduces_in_python", "steps_in_backward",
            "steps_under_way", "timeout_of", "untraced", "uses_of"]
+
+
+def default_store() -> Any:
+    """Where ranks of the default process group meet; None where that has none, as MPI's."""
+    return torch.distributed.distributed_c10d._get_default_store()
 
 
 def devices_of(group: Any) -> list[str]:

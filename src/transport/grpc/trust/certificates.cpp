@@ -24,6 +24,7 @@
 
 #include "errors.h"
 #include "member_record.h"
+#include "openssl_free.h"
 
 namespace tersewire {
 namespace {
@@ -36,10 +37,6 @@ constexpr std::string_view kRevoked = "tersewire revoked 1\n";
 constexpr std::string_view kSignature = "signature ";
 constexpr std::size_t kMostListBytes = std::size_t{1} << 20;
 
-template <auto free>
-struct Free {
-  void operator()(auto* object) const { free(object); }
-};
 using Bio = std::unique_ptr<BIO, Free<BIO_free_all>>;
 using Key = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY_free>>;
 using Certificate = std::unique_ptr<X509, Free<X509_free>>;

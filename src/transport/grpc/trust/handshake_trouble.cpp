@@ -16,6 +16,7 @@
 
 #include "certificates.h"
 #include "errors.h"
+#include "openssl_free.h"
 
 namespace tersewire {
 namespace {
@@ -23,13 +24,9 @@ namespace {
 constexpr int kPatienceSeconds = 3;
 constexpr std::array<unsigned char, 3> kHttp2 = {2, 'h', '2'};  // a length and a name
 
-template <auto free>
-struct FreeTls {
-  void operator()(auto* object) const { free(object); }
-};
-using Context = std::unique_ptr<SSL_CTX, FreeTls<SSL_CTX_free>>;
-using Session = std::unique_ptr<SSL, FreeTls<SSL_free>>;
-using PeerCertificate = std::unique_ptr<X509, FreeTls<X509_free>>;
+using Context = std::unique_ptr<SSL_CTX, Free<SSL_CTX_free>>;
+using Session = std::unique_ptr<SSL, Free<SSL_free>>;
+using PeerCertificate = std::unique_ptr<X509, Free<X509_free>>;
 
 // OpenSSL writes to connections that the other end may have closed. Of this thread alone.
 class WithoutSigpipe {
