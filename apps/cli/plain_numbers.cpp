@@ -24,9 +24,13 @@ bool is_decimal(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
+// Nothing is shown as two quotes.
+std::string seen(const std::string& text) { return text.empty() ? "''" : text; }
+
 std::string wrong_with_real_number(const std::string& text) {
   double number = 0;
-  if (!CLI::detail::lexical_cast(text, number)) return fmt::format("{} is not a number", text);
+  if (!CLI::detail::lexical_cast(text, number))
+    return fmt::format("{} is not a number", seen(text));
   return std::isfinite(number) ? "" : fmt::format("{} is not a finite number", text);
 }
 
@@ -36,7 +40,7 @@ std::string wrong_with_whole_number(const std::string& text, bool may_be_negativ
   const std::string_view view = text;
   const bool negative = view.starts_with('-');
   const std::string_view digits = view.substr(negative ? 1 : 0);
-  if (!is_decimal(digits)) return fmt::format("{} is not a whole number", text);
+  if (!is_decimal(digits)) return fmt::format("{} is not a whole number", seen(text));
   if (negative && !may_be_negative) return fmt::format("{} is negative", text);
   if (digits.size() > 1 && digits.front() == '0') {
     return fmt::format("{} begins with a 0, which some read as octal", text);

@@ -42,7 +42,8 @@ auto with_file(const std::string& path, Task&& task) {
     throw Error(error.code(), fmt::format("{}: {}", shown(path), error.what()));
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::kResourceExhausted,
-                path + ": there is not enough memory for its array; use a machine with more");
+                fmt::format("{}: there is not enough memory for its array; use a machine with more",
+                            shown(path)));
   }
 }
 

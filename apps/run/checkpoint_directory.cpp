@@ -72,8 +72,10 @@ std::optional<Number> number_between(std::string_view name, std::string_view pre
 std::string text_in(const TensorFileIndex& file, const char* name) {
   const auto found = file.facts.find(name);
   if (found != file.facts.end()) return found->second;
-  throw Error(ErrorCode::kDataLoss,
-              fmt::format("it has no '{}'; it is not a checkpoint of this program", name));
+  throw Error(
+      ErrorCode::kDataLoss,
+      fmt::format("it has no '{}', as each node's file of a checkpoint has; use another copy",
+                  name));
 }
 
 template <typename Number>
@@ -172,10 +174,16 @@ CheckpointFile check_checkpoint_file(const fs::path& path) {
     TensorFileIndex index = index_of(file);
     CheckpointJob job = job_in(index);
     std::string made_by = text_in(index, kMadeBy);
+    trainer::StoredNode node = node_in(std::move(index), path.string());
+    if (node.rank < 0 || node.rank >= job.nodes) {
+      throw Error(
+          ErrorCode::kDataLoss,
+          fmt::format("it cannot be of node {} of {}; use another copy", node.rank, job.nodes));
+    }
     return CheckpointFile{.job = std::move(job),
                           .made_by = std::move(made_by),
                           .bytes = file.size(),
-                          .node = node_in(std::move(index), path.string())};
+                          .node = std::move(node)};
   });
 }
 

@@ -21,6 +21,7 @@
 #include "apps/train/train_check.h"
 #include "apps/train/train_nodes.h"
 #include "apps/train/train_options.h"
+#include "tersewire/counted.h"
 #include "tersewire/transports.h"
 #include "trainer/decisions_json.h"
 #include "trainer/memory_estimate.h"
@@ -43,7 +44,8 @@ NoticeWatch::Standing standing_after(std::uint64_t step, const char* which, cons
   auto saved = CheckpointDirectory(run).newest_step(checkpoint_job(flags).nodes);
   if (!saved && flags.resumed) saved = flags.resumed->checkpoint.step();
   const std::string go_on = how_to_go_on(flags, run);
-  if (!saved) return {.sentence = fmt::format("nothing of {} steps is saved; {}", step, go_on)};
+  if (!saved)
+    return {.sentence = fmt::format("nothing of {} is saved; {}", counted(step, "step"), go_on)};
   if (*saved < step) {
     return {.sentence = fmt::format("the last saved state is that of step {}, and {} {}; {}",
                                     *saved, step, which, go_on)};
@@ -115,7 +117,7 @@ void check_notice(const TrainFlags& flags) {
     throw WrongUsage(
         "--notice makes a run save what it would lose after any step, but with weight-average, "
         "--staleness and --asynchronous there are states only at multiples of --checkpoint-steps; "
-        "omit --notice, or use another exchange");
+        "omit --notice, or those");
   }
 }
 
