@@ -74,7 +74,7 @@ std::string text_in(const TensorFileIndex& file, const char* name) {
   if (found != file.facts.end()) return found->second;
   throw Error(
       ErrorCode::kDataLoss,
-      fmt::format("it has no '{}', as each node's file of a checkpoint has; use another copy",
+      fmt::format("it has no '{}', so it is not a checkpoint of this program; use another copy",
                   name));
 }
 
