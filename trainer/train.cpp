@@ -1,5 +1,7 @@
 #include "trainer/train.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <exception>
 
@@ -102,8 +104,8 @@ std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t wo
   const double steps = std::ceil(epochs * static_cast<double>(images) / a_step);
   if (!(steps >= 1 && steps < static_cast<double>(kTooManySteps))) {
     throw Error(ErrorCode::kInvalidArgument,
-                "that many epochs do not make a usable number of steps; use a finite number "
-                "above 0");
+                "that many epochs do not make a usable number of steps; use a number above 0 that "
+                "makes fewer than 10^15 of them");
   }
   return static_cast<std::uint64_t>(steps);
 }
@@ -131,8 +133,9 @@ void check_settings(const TrainConfig& config) {
   }
   if (config.slowest > 1 && !(config.compute_ms > 0)) {
     throw Error(ErrorCode::kInvalidArgument,
-                "the last worker's steps are to take " + std::to_string(config.slowest) +
-                    " times --compute-ms, which is 0; give --compute-ms");
+                fmt::format("the last worker's steps are to take {} times --compute-ms, which is "
+                            "0; give --compute-ms",
+                            config.slowest));
   }
   check_descent(config);
   check_choosing(config);
