@@ -89,7 +89,9 @@ class HubGroup:
         ranks = _number("ranks", ranks, "WORLD_SIZE")
         if rank is not None or certs is None:
             rank = _number("rank", rank, "RANK")
-        if ranks < 1 or rank is not None and not 0 <= rank < ranks:
+        if ranks < 1:
+            refuse(f"ranks={ranks} is not valid; pass a whole number, 1 or more")
+        if rank is not None and not 0 <= rank < ranks:
             refuse(f"there is no rank {rank} of {ranks}; pass ranks=N, and rank= from 0 to N - 1")
         self._end = _core._HubEnd(address, rank, ranks, os.fspath(certs or ""), insecure, self.timeout,
                                   direct or "")
