@@ -321,7 +321,7 @@ def case_states_that_do_not_fit_are_refused():
     with pytest.raises(tersewire.Error, match="another model"):
         local.load_state_dict({**local.state_dict(),
                                "fragments": [{**fragment, "shared": torch.zeros(3)}]})
-    with pytest.raises(tersewire.Error, match="2 fragments, and there are 1"):
+    with pytest.raises(tersewire.Error, match="a state is of fragments=2, and this is of fragments=1"):
         local.load_state_dict({**local.state_dict(), "fragments": [fragment, fragment]})
     local.close()
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "tersewire/counted.h"
 #include "tersewire/error.h"
 
 namespace tersewire::trainer {
@@ -62,7 +63,7 @@ BatchSampler::BatchSampler(std::size_t images, std::size_t workers, std::size_t 
   if (batch == 0) refuse_argument("a batch of 0 samples trains nothing; use at least 1");
   if (shard_.size() < batch) {
     refuse_argument("worker " + std::to_string(worker) + "'s shard has " +
-                    std::to_string(shard_.size()) + " samples, fewer than a batch of " +
+                    counted(shard_.size(), "sample") + ", fewer than a batch of " +
                     std::to_string(batch) + "; use smaller batches, fewer workers or more data");
   }
   shuffle_for(0);

@@ -163,7 +163,7 @@ class HubGroup:
         self._end = self._joined["end"] = end
         self.rank, self.ranks = end.rank, end.ranks
         if self._first not in (None, self.ranks) and self._member.generation == 1:
-            sentence = (f"the hub begins with {self.ranks} ranks, and ranks={self._first} was "
+            sentence = (f"the hub begins with ranks={self.ranks}, and ranks={self._first} was "
                         f"passed; start it with --workers {self._first}")
             self._member.goes_on_after(int(ErrorCode.kInvalidArgument), sentence)
             refuse(sentence)

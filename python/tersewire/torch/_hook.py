@@ -149,9 +149,9 @@ class Hook(GradientAverager):
             refuse("the ranks of DistributedDataParallel's own process group cannot come and go; use "
                    "DistributedOptimizer or LocalUpdates, with the model within it")
         if group and group.ranks != dist.get_world_size(model.process_group):
-            refuse(f"the model's process group has {dist.get_world_size(model.process_group)} "
-                   f"ranks, and the hub's job has {group.ranks}; start both with the same "
-                   "processes")
+            refuse("the model's process group is of size "
+                   f"{dist.get_world_size(model.process_group)}, and the hub's job of size "
+                   f"{group.ranks}; start both with the same processes")
         ranks = ProcessGroup(model.process_group, self._parameters)
         ranks._await_hooks(settings.timeout or min(patience, ranks._timeout()))
         chooses_exchange = settings.exchange is None

@@ -636,7 +636,7 @@ class Train(ProgramTest):
             (2, "too large", ("--seed", "1" * 26)),
             (2, "not a finite number", ("--lr", "1e999")),
             (2, "unknown recipe 'nope'; 'tersewire", ("--recipe", "nope")),
-            (2, "momentum", ("--momentum", "nan")),
+            (2, "the momentum, --momentum, must be", ("--momentum", "1")),
             (2, "use constant, cosine", ("--schedule", "linear")),
             (2, "sgd, nesterov, adam or adamw", ("--optimizer", "rmsprop")),
             (2, "warm-up of 2 steps", ("--warm-up", "2")),
