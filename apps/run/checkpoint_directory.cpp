@@ -290,13 +290,17 @@ CheckpointDirectory::Found CheckpointDirectory::newest() const {
       all_missing = all_missing && error.code() == ErrorCode::kNotFound;
     }
   }
-  throw Error(
-      all_missing ? ErrorCode::kNotFound : ErrorCode::kDataLoss,
-      fmt::format("there is no whole checkpoint in {}{}; {}", path_.string(),
-                  passed_over.empty() ? "" : ": " + passed_over.front(),
-                  all_missing ? "give the directory of a run that was started with "
-                                "--checkpoint-steps N and has passed step N"
-                              : "restore one from a copy, or begin a new run with another --out"));
+  std::string why;
+  std::string advice =
+      "give the directory of a run that was started with --checkpoint-steps N and has passed step "
+      "N";
+  if (!passed_over.empty()) {
+    // Without what to do with that file alone.
+    why = ": " + passed_over.front().substr(0, passed_over.front().rfind("; "));
+    advice = "restore one from a copy, or begin a new run with another --out";
+  }
+  throw Error(all_missing ? ErrorCode::kNotFound : ErrorCode::kDataLoss,
+              fmt::format("there is no whole checkpoint in {}{}; {}", path_.string(), why, advice));
 }
 
 std::optional<std::uint64_t> CheckpointDirectory::newest_step(int nodes) const {
