@@ -126,9 +126,9 @@ void read_replay(TrainFlags& flags) {
   if (flags.config.job.push_codec != trainer::kAutoCodec) {
     throw WrongUsage("--replay-decisions is for runs that choose their codec; give --codec auto");
   }
-  flags.replay = with_file(flags.replay_decisions, [&] {
-    return trainer::decisions_in_json(parse_json(read_file(flags.replay_decisions)));
-  });
+  const Bytes bytes = read_file(flags.replay_decisions);
+  flags.replay = with_file(flags.replay_decisions,
+                           [&] { return trainer::decisions_in_json(parse_json(bytes)); });
   if (flags.replay.empty()) {
     throw Error(ErrorCode::kDataLoss, flags.replay_decisions +
                                           " holds no decisions; name the decisions.json of a run "

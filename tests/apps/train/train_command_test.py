@@ -622,7 +622,7 @@ class Train(ProgramTest):
             (2, "unknown model", ("--model", "vgg")),
             (2, "9 servers", ("--servers", "9", "--part-values", "whole")),
             (2, "epochs", ("--epochs", "nan")),
-            (2, "'200%:fp32' is not a later codec; write", ("--epochs", 1, "--later-codec", "200%:fp32")),
+            (2, "'200%:fp32' is not a later codec; write", ("--epochs", "1", "--later-codec", "200%:fp32")),
             (2, "warm-up of 1001 steps is longer than the run of 4",
              ("--epochs", "0.01", "--warm-up", "1001")),
             (2, "parameter-server, gradient-server", ("--exchange", "relay")),
