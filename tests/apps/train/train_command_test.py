@@ -651,7 +651,7 @@ class Train(ProgramTest):
             (1, "in.npy", ("--out", self.path("new"), "--tensorboard", self.path("in.npy"))),
         ]
         commands = [("train", "--steps", "1", *arguments) for _, _, arguments in cases]
-        for index in (4, 5):
+        for index in (4, 5, 6):
             commands[index] = ("train", *cases[index][2])
         for (code, word, _), result in zip(cases, run_all(commands)):
             with self.subTest(word=word):
