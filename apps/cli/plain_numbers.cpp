@@ -24,7 +24,7 @@ bool is_decimal(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-constexpr const char* kNothing = "'' is not a number";
+constexpr const char* kNoNumber = "'' is not a number";
 
 std::string wrong_with_real_number(const std::string& text) {
   double number = 0;
@@ -38,7 +38,7 @@ std::string wrong_with_whole_number(const std::string& text, bool may_be_negativ
   const std::string_view view = text;
   const bool negative = view.starts_with('-');
   const std::string_view digits = view.substr(negative ? 1 : 0);
-  if (text.empty()) return kNothing;
+  if (text.empty()) return kNoNumber;
   if (!is_decimal(digits)) return fmt::format("{} is not a whole number", text);
   if (negative && !may_be_negative) return fmt::format("{} is negative", text);
   if (digits.size() > 1 && digits.front() == '0') {
@@ -58,7 +58,7 @@ void take_plain_numbers(CLI::App& app) {
     // Before all others: that of a range would show nothing.
     if (is_number) {
       option->transform(CLI::Validator(
-          [](const std::string& text) -> std::string { return text.empty() ? kNothing : ""; }, ""));
+          [](const std::string& text) -> std::string { return text.empty() ? kNoNumber : ""; }, ""));
     }
     if (type.starts_with("UINT")) {
       option->check([](const std::string& text) { return wrong_with_whole_number(text, false); });
