@@ -58,7 +58,8 @@ void take_plain_numbers(CLI::App& app) {
     // Before all others: that of a range would show nothing.
     if (is_number) {
       option->transform(CLI::Validator(
-          [](const std::string& text) -> std::string { return text.empty() ? kNoNumber : ""; }, ""));
+          [](const std::string& text) -> std::string { return text.empty() ? kNoNumber : ""; },
+          ""));
     }
     if (type.starts_with("UINT")) {
       option->check([](const std::string& text) { return wrong_with_whole_number(text, false); });
