@@ -278,7 +278,7 @@ def case_what_makes_no_sense_is_refused():
     refused("every=0", model, optimizer, 0)
     refused("fragments=0", model, optimizer, fragments=0)
     refused("cannot be divided among 3", model, optimizer, 100, fragments=3)
-    refused("the model has 4 parameters", model, optimizer, fragments=5)
+    refused("fragments=5 is too many, .*; pass 4 or fewer", model, optimizer, fragments=5)
     refused("delay=-1", model, optimizer, delay=-1)
     refused("not below the 25 steps", model, optimizer, fragments=4, delay=25)
     refused("what codec 3lc:.* keeps in a residual", model, optimizer, mix=0.5)
