@@ -67,7 +67,7 @@ void check_on_cpu(const py::object& argument, const std::string& name) {
   const std::string place = py::hasattr(argument, "device")
                                 ? py::str(argument.attr("device")).cast<std::string>()
                                 : fmt::format("DLPack's device {}", device.first);
-  refuse(fmt::format("{} is on {}; pass it on the CPU, in torch {}.cpu()", name, place, name));
+  refuse(fmt::format("{} is on {}; pass it on the CPU, as torch's cpu() gives it", name, place));
 }
 
 // A producer from before DLPack 1.0 takes no max_version.
@@ -171,7 +171,7 @@ void ArrayArgument::take_dlpack(const py::object& argument, Access access) {
   }
   if (!is_contiguous(tensor)) {
     refuse(
-        fmt::format("{} is not contiguous; pass a copy, in torch {}.contiguous()", name_, name_));
+        fmt::format("{} is not contiguous; pass a copy, as torch's contiguous() gives it", name_));
   }
   data_ = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
   item_bytes_ = std::size_t{tensor.dtype.bits} * tensor.dtype.lanes / kBitsPerByte;

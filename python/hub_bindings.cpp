@@ -50,16 +50,18 @@ RankCalls& HubEnd::calls() {
   return *calls_;
 }
 
+std::string HubEnd::interruption() const {
+  return fmt::format("rank {} was interrupted; start every rank again", rank_);
+}
+
 std::vector<Bytes> HubEnd::gather(ByteView own) {
   RankCalls& calls = this->calls();
-  return interruptible([&] { return calls.gather(own); },
-                       [&] { lane_->abort(fmt::format("rank {} was interrupted", rank_)); });
+  return interruptible([&] { return calls.gather(own); }, [&] { lane_->abort(interruption()); });
 }
 
 void HubEnd::broadcast(int root, std::span<std::byte> data) {
   RankCalls& calls = this->calls();
-  interruptible([&] { calls.broadcast(root, data); },
-                [&] { lane_->abort(fmt::format("rank {} was interrupted", rank_)); });
+  interruptible([&] { calls.broadcast(root, data); }, [&] { lane_->abort(interruption()); });
 }
 
 std::unique_ptr<Transport> HubEnd::open(std::size_t longest) {

@@ -44,6 +44,8 @@ class HubEnd {
 
  private:
   [[nodiscard]] RankCalls& calls();
+  // What the others are told where Ctrl-C ends the job.
+  [[nodiscard]] std::string interruption() const;
   void open_calls(std::unique_ptr<Transport> network, const WaitLimits& limits);
 
   std::string hub_;

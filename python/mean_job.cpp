@@ -80,7 +80,7 @@ PartValues by_tensor(const Job& job, const PartValues& values) {
 }
 
 void no_update(const Part& /*part*/, std::span<const float> /*mean*/, std::span<float> /*delta*/) {
-  throw Error(ErrorCode::kInternal, "means were pulled");
+  throw Error(ErrorCode::kInternal, "means were pulled; please report this");
 }
 
 NodeState first_state(const Job& job, int rank, const NodeState* resume) {

@@ -380,7 +380,8 @@ std::unique_lock<std::shared_mutex> MeanWorker::alone() {
 
 void MeanWorker::abort_as(const char* what) {
   const std::shared_lock lock(in_use_);
-  if (transport_) transport_->abort(fmt::format("rank {} {}", transport_->rank(), what));
+  if (transport_)
+    transport_->abort(fmt::format("rank {} {}; start every rank again", transport_->rank(), what));
 }
 
 void MeanWorker::begin_over(std::unique_ptr<Transport> transport) {

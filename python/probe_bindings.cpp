@@ -45,7 +45,10 @@ class Prober {
             throw;
           }
         },
-        [&] { end.abort("rank " + std::to_string(end.rank()) + " was interrupted"); });
+        [&] {
+          end.abort("rank " + std::to_string(end.rank()) +
+                    " was interrupted; start every rank again");
+        });
     const py::gil_scoped_release released;
     transport_.reset();
     return found;

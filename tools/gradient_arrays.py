@@ -49,7 +49,10 @@ def main():
         sys.exit(__doc__)
     for name in sys.argv[2:]:
         path = pathlib.Path(name)
-        values = b"".join(array[2] for array in read_npz(path))
+        try:
+            values = b"".join(array[2] for array in read_npz(path))
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            sys.exit(f"{path}: {error}; name what numpy.savez() made of float32 arrays")
         (pathlib.Path(sys.argv[1]) / (path.stem + ".npy")).write_bytes(npy_bytes(values))
 
 

@@ -103,7 +103,7 @@ Floats input_values(const BenchOptions& options) {
   Floats values = load_npy_floats(options.input);
   if (values.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
-                options.input + ": it has no values to measure with; name a larger array");
+                shown(options.input) + ": it has no values to measure with; name a larger array");
   }
   return values;
 }

@@ -58,7 +58,7 @@ Floats recorded_gradients(const std::vector<std::string>& files) {
   }
   if (!files.empty() && values.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
-                files.front() + ": it has no values to replay; name a larger array");
+                shown(files.front()) + ": it has no values to replay; name a larger array");
   }
   return values;
 }

@@ -40,13 +40,14 @@ std::string packed(const NodeReport& report) {
   return text;
 }
 
-NodeReport unpacked(const std::string& text) {
+NodeReport unpacked(const std::string& text, std::size_t rank) {
   NodeReport report;
   if (text.size() != sizeof(report)) {
     throw Error(
         ErrorCode::kDataLoss,
-        "a node sent something other than the report that is due; start the same program on "
-        "every rank");
+        fmt::format("rank {} sent something other than the report that is due; start the same "
+                    "program on every rank",
+                    rank));
   }
   std::memcpy(&report, text.data(), sizeof(report));
   return report;
@@ -160,7 +161,7 @@ class Bench {
       double exchange_seconds = 0;
       if (config_.compute_seconds > 0) {
         exchange_seconds =
-            unpacked(measure(design, 0, transport).front()).worker.step_seconds_median;
+            unpacked(measure(design, 0, transport).front(), 0).worker.step_seconds_median;
       }
       if (first) forget_peak_memory();
       const auto told = measure(design, config_.compute_seconds, transport);
@@ -225,8 +226,8 @@ void Bench::add_row(const Job& design, const std::vector<std::string>& told,
   ExchangeBenchRow row{.codec = design.push_codec, .pull_codec = design.pull_codec};
   WorkerMeasures sum;
   // Of servers, the measures are 0.
-  for (const std::string& text : told) {
-    const NodeReport report = unpacked(text);
+  for (std::size_t rank = 0; rank < told.size(); ++rank) {
+    const NodeReport report = unpacked(told[rank], rank);
     sum.push_bytes += report.worker.push_bytes;
     sum.pull_bytes += report.worker.pull_bytes;
     sum.codec_seconds += report.worker.codec_seconds;
@@ -239,7 +240,7 @@ void Bench::add_row(const Job& design, const std::vector<std::string>& told,
   row.push_bytes = sum.push_bytes / config_.job.workers;
   row.pull_bytes = sum.pull_bytes / config_.job.workers;
   row.codec_seconds = sum.codec_seconds / config_.job.workers;
-  row.step_seconds_median = unpacked(told.front()).worker.step_seconds_median;
+  row.step_seconds_median = unpacked(told.front(), 0).worker.step_seconds_median;
   if (config_.compute_seconds > 0) row.exchange_seconds = exchange_seconds;
   row.hidden = hidden_of(config_.compute_seconds, exchange_seconds, row.step_seconds_median);
   if (config_.baseline) {

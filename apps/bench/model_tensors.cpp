@@ -222,7 +222,7 @@ std::vector<TensorInfo> model_tensors(std::string_view model, double scale) {
   }
   if (!(scale > 0 && scale <= 1)) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("a scale of {} is not above 0 and at most 1", scale));
+                fmt::format("a scale of {} is not above 0 and at most 1; use one that is", scale));
   }
   Layers net;
   found->list(net);

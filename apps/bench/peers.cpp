@@ -1,5 +1,6 @@
 #include "apps/bench/peers.h"
 
+#include <fmt/format.h>
 #include <lz4.h>
 #include <snappy.h>
 #include <zfp.h>
@@ -11,7 +12,9 @@ namespace tersewire::bench {
 namespace {
 
 void require(bool ok, const char* what) {
-  if (!ok) throw std::runtime_error(what);
+  if (ok) return;
+  throw std::runtime_error(
+      fmt::format("{}; omit --peers, or install another release of that library", what));
 }
 
 class Snappy final : public Peer {
@@ -35,8 +38,9 @@ class Lz4 final : public Peer {
  public:
   [[nodiscard]] std::string name() const override { return "lz4"; }
   void encode(std::span<const float> input, Bytes& out) override {
-    require(input.size_bytes() <= LZ4_MAX_INPUT_SIZE,
-            "lz4 takes at most 2 GB at once; use fewer values");
+    if (input.size_bytes() > LZ4_MAX_INPUT_SIZE) {
+      throw std::runtime_error("lz4 takes at most 2 GB at once; use fewer values");
+    }
     const int bytes = static_cast<int>(input.size_bytes());
     out.resize(static_cast<std::size_t>(LZ4_compressBound(bytes)));
     const int written = LZ4_compress_default(reinterpret_cast<const char*>(input.data()),

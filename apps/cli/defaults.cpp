@@ -1,6 +1,7 @@
 #include "apps/cli/defaults.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -98,7 +99,9 @@ nlohmann::json read_config() {
     return nlohmann::json::object();
   }
   const auto text = as_usage([&] { return small_text_if_exists(file.string()); });
-  if (!text) refuse(file, fmt::format("there is no such file; {} names it", kFileVariable));
+  if (!text)
+    refuse(file,
+           fmt::format("there is no such file; have {} name another, or unset it", kFileVariable));
   std::set<std::string> keys;
   const auto once = [&](int depth, nlohmann::json::parse_event_t event, const nlohmann::json& key) {
     if (depth > 1 || event != nlohmann::json::parse_event_t::key) return true;
@@ -111,7 +114,9 @@ nlohmann::json read_config() {
   for (const Defaultable& entry : defaultables()) known.emplace_back(entry.option);
   for (const auto& [key, value] : config.items()) {
     if (std::ranges::find(known, key) == known.end()) {
-      refuse(file, fmt::format("unknown setting '{}'{}", key, did_you_mean(key, known)));
+      refuse(file,
+             fmt::format("unknown setting '{}'{}", key,
+                         did_you_mean(key, known, fmt::format("use {}", fmt::join(known, ", ")))));
     }
     text_of(file, key, value);
   }

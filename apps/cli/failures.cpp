@@ -21,8 +21,14 @@ const char* advice(int error) {
       return "make room or choose another place";
     case EACCES:
     case EPERM:
-    case EROFS:
       return "check its permissions";
+    case EROFS:
+      return "choose another place";
+    case EMFILE:
+    case ENFILE:
+      return "raise the limit of open files (ulimit -n)";
+    case EIO:
+      return "check the disk";
     case EISDIR:
       return "name a file, not a directory";
     case ENOMEM:

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
@@ -25,6 +26,9 @@ namespace {
 
 constexpr int kDone = 0;
 constexpr int kWrongUsage = 2;
+
+constexpr const char* kNoMemory =
+    "there is not enough memory; use a smaller array or a machine with more";
 
 constexpr const char* kProgramExamples = R"(Examples:
   tersewire encode --codec 3lc:s=1.75 gradient.npy gradient.tw
@@ -149,7 +153,9 @@ int run(int argc, char** argv) {
   } catch (const ToldElsewhere&) {
     return kDone;
   } catch (const std::bad_alloc&) {
-    say_failure("there is not enough memory; use a smaller array or a machine with more");
+    say_failure(kNoMemory);
+  } catch (const std::length_error&) {
+    say_failure(kNoMemory);
   } catch (const std::system_error& error) {
     const bool threads = error.code() == std::errc::resource_unavailable_try_again;
     say_failure(threads ? "the system cannot start another thread; use fewer workers or threads"

@@ -37,9 +37,11 @@ std::optional<std::string> nearest(std::string_view wrong, const std::vector<std
   return found;
 }
 
-std::string did_you_mean(std::string_view wrong, const std::vector<std::string>& names) {
+std::string did_you_mean(std::string_view wrong, const std::vector<std::string>& names,
+                         const std::string& advice) {
   const auto name = nearest(wrong, names);
-  return name ? "; did you mean '" + *name + "'?" : "";
+  if (name) return "; did you mean '" + *name + "'?";
+  return advice.empty() ? "" : "; " + advice;
 }
 
 }  // namespace tersewire::apps

@@ -13,7 +13,8 @@ namespace tersewire::apps {
 // no name is so near. Any thread. Cost: the product of the lengths, summed over the names.
 std::optional<std::string> nearest(std::string_view wrong, const std::vector<std::string>& names);
 
-// "; did you mean 'NAME'?", or nothing.
-std::string did_you_mean(std::string_view wrong, const std::vector<std::string>& names);
+// "; did you mean 'NAME'?", or where no name is so near "; ADVICE", or nothing without one.
+std::string did_you_mean(std::string_view wrong, const std::vector<std::string>& names,
+                         const std::string& advice = {});
 
 }  // namespace tersewire::apps

@@ -24,6 +24,8 @@ bool is_decimal(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
+constexpr const char* kNoNumber = "'' is not a number";
+
 std::string wrong_with_real_number(const std::string& text) {
   double number = 0;
   if (!CLI::detail::lexical_cast(text, number)) return fmt::format("{} is not a number", text);
@@ -36,6 +38,7 @@ std::string wrong_with_whole_number(const std::string& text, bool may_be_negativ
   const std::string_view view = text;
   const bool negative = view.starts_with('-');
   const std::string_view digits = view.substr(negative ? 1 : 0);
+  if (text.empty()) return kNoNumber;
   if (!is_decimal(digits)) return fmt::format("{} is not a whole number", text);
   if (negative && !may_be_negative) return fmt::format("{} is negative", text);
   if (digits.size() > 1 && digits.front() == '0') {
@@ -50,6 +53,14 @@ void take_plain_numbers(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     // The type comes first, then what validators add to it.
     const std::string type = option->get_type_name();
+    const bool is_number =
+        type.starts_with("UINT") || type.starts_with("INT") || type.starts_with("FLOAT");
+    // Before all others: that of a range would show nothing.
+    if (is_number) {
+      option->transform(CLI::Validator(
+          [](const std::string& text) -> std::string { return text.empty() ? kNoNumber : ""; },
+          ""));
+    }
     if (type.starts_with("UINT")) {
       option->check([](const std::string& text) { return wrong_with_whole_number(text, false); });
     } else if (type.starts_with("INT")) {

@@ -92,10 +92,10 @@ void check_same(const fs::path& out, const nlohmann::json& plan) {
   } catch (const nlohmann::json::exception&) {
     // Another version's, or no comparison's.
   }
-  throw WrongUsage(
-      fmt::format("{} holds another comparison (its {} differ); choose another --out, or use the "
-                  "command that it was made with",
-                  out.string(), part));
+  throw WrongUsage(fmt::format(
+      "{} holds another comparison (they differ in {}); choose another --out, or use the "
+      "command that it was made with",
+      out.string(), part));
 }
 
 // The comparison's directory, locked; one that is there goes on.

@@ -14,6 +14,7 @@
 #include "apps/cli/job_options.h"
 #include "apps/cli/nearest.h"
 #include "apps/train/train_check.h"
+#include "tersewire/counted.h"
 #include "trainer/settings/train_config.h"
 
 namespace tersewire::apps {
@@ -69,7 +70,8 @@ void add_setting(Settings& settings, const std::string& piece, const Why& why) {
   if (!refused.empty()) throw WrongUsage(fmt::format("{} cannot be set here: {}", key, refused));
   const std::vector<std::string> known = train_settings();
   if (std::ranges::find(known, key) == known.end()) {
-    throw WrongUsage(fmt::format("train has no setting '{}'{}", key, did_you_mean(key, known)));
+    throw WrongUsage(fmt::format("train has no setting '{}'{}", key,
+                                 did_you_mean(key, known, "'tersewire train --help' lists them")));
   }
   if (!settings.emplace(key, piece.substr(equals + 1)).second) {
     // Where a codec may be set, words without = are codecs.
@@ -181,8 +183,8 @@ std::vector<StepCount> steps_argument(const std::vector<std::string>& texts,
     const StepCount count{.name = text, .steps = steps_of(text, full_steps)};
     const auto same = std::ranges::find(counts, count.steps, &StepCount::steps);
     if (same != counts.end()) {
-      throw WrongUsage(
-          fmt::format("{} and {} are both {} steps; keep one", same->name, text, count.steps));
+      throw WrongUsage(fmt::format("{} and {} are both {}; keep one", same->name, text,
+                                   counted(count.steps, "step")));
     }
     counts.push_back(count);
   }

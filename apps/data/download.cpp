@@ -45,6 +45,8 @@ std::size_t take(char* data, std::size_t /*always 1*/, std::size_t count, void* 
 const char* advice(CURLcode code) {
   switch (code) {
     case CURLE_HTTP_RETURNED_ERROR:
+    case CURLE_URL_MALFORMAT:
+    case CURLE_TOO_MANY_REDIRECTS:
       return "check the address or name another mirror with --url";
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_RESOLVE_PROXY:

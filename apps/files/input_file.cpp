@@ -38,7 +38,8 @@ void InputFile::read(std::size_t begin, std::span<std::byte> bytes) const {
     if (got == 0) {
       throw Error(
           ErrorCode::kDataLoss,
-          fmt::format("{} ends after {} bytes, but it had {}; another program is changing it",
+          fmt::format("{} ends after {} bytes, but it had {}: another program is changing it; run "
+                      "this again when that has ended",
                       path_, begin, size_));
     }
     begin += static_cast<std::size_t>(got);

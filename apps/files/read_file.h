@@ -38,11 +38,14 @@ auto with_file(const std::string& path, Task&& task) {
   try {
     return std::forward<Task>(task)();
   } catch (const Error& error) {
-    if (std::string_view(error.what()).starts_with(shown(path) + " cannot be read")) throw;
+    const std::string_view sentence = error.what();
+    if (sentence.starts_with(shown(path) + " cannot be read")) throw;
+    if (sentence.starts_with(shown(path) + " ends after ")) throw;
     throw Error(error.code(), fmt::format("{}: {}", shown(path), error.what()));
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::kResourceExhausted,
-                path + ": there is not enough memory for its array; use a machine with more");
+                fmt::format("{}: there is not enough memory for its array; use a machine with more",
+                            shown(path)));
   }
 }
 

@@ -30,9 +30,9 @@ struct Looked {
   std::vector<Row> rows;
 };
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw Error(ErrorCode::kDataLoss,
-              fmt::format("{}: {}; name the dry.json of a run with --dry", path, what));
+[[noreturn]] void refuse(const std::string& path, const std::string& what,
+                         const char* advice = "name the dry.json of a run with --dry") {
+  throw Error(ErrorCode::kDataLoss, fmt::format("{}: {}; {}", path, what, advice));
 }
 
 template <typename Value>
@@ -47,7 +47,8 @@ Value member(const Json& entry, const char* key, const std::string& path) {
 // Rules are read up to a colon, and end with a semicolon.
 void check_name(const std::string& name, const std::string& path) {
   if (name.find_first_of(":;*?") == std::string::npos) return;
-  refuse(path, fmt::format("no rule of a policy can name tensor '{}'", name));
+  refuse(path, fmt::format("no rule of a policy can name tensor '{}'", name),
+         "give it a name without colons, semicolons, * and ?, and make the dry run again");
 }
 
 std::vector<Looked> looked_at(const std::string& path) {
@@ -65,7 +66,8 @@ std::vector<Looked> looked_at(const std::string& path) {
           {.name = name, .values = member<double>(entry, "values", path), .rows = {}});
     }
     if (member<double>(entry, "looks", path) < 1) {
-      refuse(path, fmt::format("tensor '{}' was not sampled: the run had too few steps", name));
+      refuse(path, fmt::format("tensor '{}' was not sampled: the run had too few steps", name),
+             "name the dry.json of a longer run");
     }
     // What was tried, where the policy of the dry run had something else for this tensor.
     const Row row{

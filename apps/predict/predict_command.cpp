@@ -152,7 +152,7 @@ void run_predict(PredictFlags flags, const CLI::App& command) {
   }
   for (const char* needed : {"--model", "--workers", "--compute-ms"}) {
     if (command.get_option(needed)->count() > 0) continue;
-    throw WrongUsage(fmt::format("{} is required", needed));
+    throw WrongUsage(fmt::format("{} is required; see 'tersewire predict --help'", needed));
   }
   if (flags.page == kStandardStream) {
     throw WrongUsage("the table already goes to standard output; name a file with --page");

@@ -16,9 +16,9 @@ constexpr double kMostRate = 1e15;
 constexpr double kMostLatency = 1e3;
 constexpr double kMostOfAValue = 64;  // bits, and seconds even more so
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw Error(ErrorCode::kDataLoss,
-              fmt::format("{}: {}; name what 'tersewire probe --json' printed", path, what));
+[[noreturn]] void refuse(const std::string& path, const std::string& what,
+                         const char* advice = "name what 'tersewire probe --json' printed") {
+  throw Error(ErrorCode::kDataLoss, fmt::format("{}: {}; {}", path, what, advice));
 }
 
 double number(const Json& object, const char* key, const std::string& path, double least,
@@ -42,7 +42,8 @@ void add_codec(const Json& entry, const std::string& path, ProbeFile& probe) {
   // In a dry run of fewer steps than codecs, whose figures are then all 0.
   const auto is_zero = [&](const char* key) { return entry.contains(key) && entry[key] == 0; };
   if (is_zero("looks") && is_zero("bits_per_value")) {
-    refuse(path, fmt::format("codec {} was not sampled: the run had too few steps", codec));
+    refuse(path, fmt::format("codec {} was not sampled: the run had too few steps", codec),
+           "name the dry.json of a longer run");
   }
   const auto take = [&](const char* key, double& value) {
     if (entry.contains(key)) value = number(entry, key, path, 0, kMostOfAValue);

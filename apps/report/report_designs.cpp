@@ -178,11 +178,11 @@ void Grouping::tell_diverged() {
     }
     const std::string since =
         steps.empty() ? "" : fmt::format(" (at step {})", fmt::join(steps, ", "));
-    designs_.notes.push_back(
-        fmt::format("{}: {} of {} runs diverged{}, their loss was not finite or ten times its best "
-                    "at the end; they are left out of every mean. Use a lower learning rate, a "
-                    "longer warm-up or a milder codec.",
-                    design.name, diverged, design.runs.size(), since));
+    designs_.notes.push_back(fmt::format(
+        "{}: {} of {} runs diverged{}, with a loss that was not finite or ten times its "
+        "best at the end; they are left out of every mean. Use a lower learning rate, a "
+        "longer warm-up or a milder codec.",
+        design.name, diverged, design.runs.size(), since));
   }
 }
 

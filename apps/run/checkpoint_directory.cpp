@@ -72,8 +72,10 @@ std::optional<Number> number_between(std::string_view name, std::string_view pre
 std::string text_in(const TensorFileIndex& file, const char* name) {
   const auto found = file.facts.find(name);
   if (found != file.facts.end()) return found->second;
-  throw Error(ErrorCode::kDataLoss,
-              fmt::format("it has no '{}'; it is not a checkpoint of this program", name));
+  throw Error(
+      ErrorCode::kDataLoss,
+      fmt::format("it has no '{}', so it is not a checkpoint of this program; use another copy",
+                  name));
 }
 
 template <typename Number>
@@ -172,10 +174,16 @@ CheckpointFile check_checkpoint_file(const fs::path& path) {
     TensorFileIndex index = index_of(file);
     CheckpointJob job = job_in(index);
     std::string made_by = text_in(index, kMadeBy);
+    trainer::StoredNode node = node_in(std::move(index), path.string());
+    if (node.rank < 0 || node.rank >= job.nodes) {
+      throw Error(
+          ErrorCode::kDataLoss,
+          fmt::format("it cannot be of node {} of {}; use another copy", node.rank, job.nodes));
+    }
     return CheckpointFile{.job = std::move(job),
                           .made_by = std::move(made_by),
                           .bytes = file.size(),
-                          .node = node_in(std::move(index), path.string())};
+                          .node = std::move(node)};
   });
 }
 
@@ -282,13 +290,17 @@ CheckpointDirectory::Found CheckpointDirectory::newest() const {
       all_missing = all_missing && error.code() == ErrorCode::kNotFound;
     }
   }
-  throw Error(
-      all_missing ? ErrorCode::kNotFound : ErrorCode::kDataLoss,
-      fmt::format("there is no whole checkpoint in {}{}; {}", path_.string(),
-                  passed_over.empty() ? "" : ": " + passed_over.front(),
-                  all_missing ? "give the directory of a run that was started with "
-                                "--checkpoint-steps N and has passed step N"
-                              : "restore one from a copy, or begin a new run with another --out"));
+  std::string why;
+  std::string advice =
+      "give the directory of a run that was started with --checkpoint-steps N and has passed step "
+      "N";
+  if (!passed_over.empty()) {
+    // Without what to do with that file alone.
+    why = ": " + passed_over.front().substr(0, passed_over.front().rfind("; "));
+    advice = "restore one from a copy, or begin a new run with another --out";
+  }
+  throw Error(all_missing ? ErrorCode::kNotFound : ErrorCode::kDataLoss,
+              fmt::format("there is no whole checkpoint in {}{}; {}", path_.string(), why, advice));
 }
 
 std::optional<std::uint64_t> CheckpointDirectory::newest_step(int nodes) const {

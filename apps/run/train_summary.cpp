@@ -155,8 +155,9 @@ std::string TrainSummary::traffic_table() const {
                         config_.ema);
   }
   if (counters.not_finite_tensors > 0) {
-    text += fmt::format("{} tensors held a NaN or an infinity and were sent uncompressed.\n",
-                        counters.not_finite_tensors);
+    text += fmt::format("{} held a NaN or an infinity and {} sent uncompressed.\n",
+                        counted(counters.not_finite_tensors, "tensor"),
+                        counters.not_finite_tensors == 1 ? "was" : "were");
   }
   return text;
 }

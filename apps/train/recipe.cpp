@@ -63,7 +63,8 @@ CLI::Option& option_of(const Recipe& recipe, const Setting& setting, CLI::App& c
           fmt::format("'{0}' is given on the command line, as --{0}; remove it here", setting.key));
     }
     refuse(recipe, setting.line,
-           fmt::format("unknown setting '{}'{}", setting.key, did_you_mean(setting.key, keys)));
+           fmt::format("unknown setting '{}'{}", setting.key,
+                       did_you_mean(setting.key, keys, "'tersewire train --help' lists them")));
   }
   return *command.get_option("--" + setting.key);
 }

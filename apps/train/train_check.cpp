@@ -56,8 +56,9 @@ trainer::DataSplits load_data(const trainer::TrainConfig& config, bool tells) {
 
 void check_data_was_got(const std::string& path) {
   const std::string name = path.substr(0, path.find('/'));
+  std::error_code error;
   if (std::ranges::find(known_data_sets(), name, &DataSet::name) == known_data_sets().end() ||
-      std::filesystem::exists(path)) {
+      std::filesystem::exists(path, error) || error) {
     return;
   }
   throw Error(ErrorCode::kNotFound, fmt::format("there is no {} in this directory; run 'tersewire "

@@ -21,6 +21,7 @@
 #include "apps/train/train_check.h"
 #include "apps/train/train_nodes.h"
 #include "apps/train/train_options.h"
+#include "tersewire/counted.h"
 #include "tersewire/transports.h"
 #include "trainer/chooser/decisions_json.h"
 #include "trainer/loop/memory_estimate.h"
@@ -43,7 +44,8 @@ NoticeWatch::Standing standing_after(std::uint64_t step, const char* which, cons
   auto saved = CheckpointDirectory(run).newest_step(checkpoint_job(flags).nodes);
   if (!saved && flags.resumed) saved = flags.resumed->checkpoint.step();
   const std::string go_on = how_to_go_on(flags, run);
-  if (!saved) return {.sentence = fmt::format("nothing of {} steps is saved; {}", step, go_on)};
+  if (!saved)
+    return {.sentence = fmt::format("nothing of {} is saved; {}", counted(step, "step"), go_on)};
   if (*saved < step) {
     return {.sentence = fmt::format("the last saved state is that of step {}, and {} {}; {}",
                                     *saved, step, which, go_on)};
@@ -114,8 +116,8 @@ void check_notice(const TrainFlags& flags) {
   if (!job.in_lock_step() || exchange_traits(job.exchange).averages_weights) {
     throw WrongUsage(
         "--notice makes a run save what it would lose after any step, but with weight-average and "
-        "--staleness there are states only at multiples of --checkpoint-steps; "
-        "omit --notice, or use another exchange");
+        "--staleness there are states only at multiples of --checkpoint-steps; omit --notice, or "
+        "those");
   }
 }
 
@@ -124,9 +126,9 @@ void read_replay(TrainFlags& flags) {
   if (flags.config.job.push_codec != trainer::kAutoCodec) {
     throw WrongUsage("--replay-decisions is for runs that choose their codec; give --codec auto");
   }
-  flags.replay = with_file(flags.replay_decisions, [&] {
-    return trainer::decisions_in_json(parse_json(read_file(flags.replay_decisions)));
-  });
+  const Bytes bytes = read_file(flags.replay_decisions);
+  flags.replay = with_file(flags.replay_decisions,
+                           [&] { return trainer::decisions_in_json(parse_json(bytes)); });
   if (flags.replay.empty()) {
     throw Error(ErrorCode::kDataLoss, flags.replay_decisions +
                                           " holds no decisions; name the decisions.json of a run "

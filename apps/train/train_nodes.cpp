@@ -23,7 +23,7 @@
 namespace tersewire::apps {
 
 std::string how_to_go_on(const TrainFlags& flags, const std::filesystem::path& run) {
-  if (!CheckpointDirectory(run).steps().empty()) {
+  if (!run.empty() && !CheckpointDirectory(run).steps().empty()) {
     return fmt::format("'tersewire train --resume {}' continues it", run.string());
   }
   return flags.config.job.state_steps > 0

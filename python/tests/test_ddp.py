@@ -563,6 +563,8 @@ def case_sparse_gradients_are_refused():
     model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Embedding(9, 3, sparse=True)))
     with pytest.raises(tersewire.Error, match="module '0' has sparse gradients"):
         tersewire.torch.register(model)
+    with pytest.raises(tersewire.Error, match="module 'Embedding' has sparse gradients"):
+        tersewire.torch.register(DistributedDataParallel(torch.nn.Embedding(9, 3, sparse=True)))
     net = torch.nn.Sequential(torch.nn.Embedding(9, 3, sparse=True), torch.nn.Linear(3, 2))
     net[0].weight.requires_grad_(False)
     net.sparse = True  # of something else
@@ -1426,7 +1428,7 @@ def test_buckets_on_an_accelerator_wait_for_their_gradients_on_one_stream_a_thre
     monkeypatch.setattr(torch, "Stream", Stream)
     monkeypatch.setattr(torch.accelerator, "set_stream", lambda stream: note("is on it"))
     worker = types.SimpleNamespace(begin_step=lambda stood: None, close=lambda: None)
-    threads = tersewire.torch._hook._Threads(worker)
+    threads = tersewire.torch._hook._Threads(worker, 0)
     futures = []
     for number in range(2):
         bucket = types.SimpleNamespace(

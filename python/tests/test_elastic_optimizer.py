@@ -306,7 +306,8 @@ def test_what_cannot_be_is_said_at_once(job):
     averager.close()
     averager.leave()  # of a notice that comes late
     model(torch.ones(1, 3)).sum().backward()
-    assert "the job is over for this rank" in raises(ErrorCode.kFailedPrecondition, optimizer.step)
+    assert "for this rank: it has been closed; close it after the last step" in raises(
+        ErrorCode.kFailedPrecondition, optimizer.step)
     assert job.hub.end() == 0
 
 

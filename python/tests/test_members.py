@@ -373,5 +373,6 @@ def test_what_cannot_be_is_said_at_once(job, monkeypatch):
     local.close()
     local.close()
     local.leave()  # of a notice that comes late
-    assert "the job is over for this rank" in raises(ErrorCode.kFailedPrecondition, optimizer.step)
+    assert "for this rank: it has been closed; close it after the last round" in raises(
+        ErrorCode.kFailedPrecondition, optimizer.step)
     assert job.hub.end() == 0

@@ -438,7 +438,7 @@ TEST_F(ImageFolders, ClassesAreChecked) {
   expect_load_error(ErrorCode::kDataLoss, "train/bee: it holds no .jpg, .jpeg or .png");
   fs::remove_all(dir_ / "train/bee");
   fs::remove_all(dir_ / "train/ape");
-  expect_load_error(ErrorCode::kDataLoss, "train: it holds 1 class directories");
+  expect_load_error(ErrorCode::kDataLoss, "train: it holds 1 class directory; there must be");
   fs::remove_all(dir_ / "train/cat");
   expect_load_error(ErrorCode::kDataLoss, "train: it holds 0 class directories");
 }

@@ -492,9 +492,9 @@ TEST(BatchSamplerTest, WhatCannotFillABatchIsRefused) {
     expect_error(ErrorCode::kInvalidArgument, part,
                  [&] { BatchSampler(images, workers, worker, batch, 1); });
   };
-  refused(10, 3, 2, 4, "worker 2's shard has 3 images, fewer than a batch of 4");
-  refused(0, 1, 0, 1, "shard has 0 images");
-  refused(10, 1, 0, 0, "a batch of 0 images");
+  refused(10, 3, 2, 4, "worker 2's shard has 3 samples, fewer than a batch of 4");
+  refused(0, 1, 0, 1, "shard has 0 samples");
+  refused(10, 1, 0, 0, "a batch of 0 samples");
   refused(10, 0, 0, 1, "no worker 0 of 0");
   refused(10, 2, 2, 1, "no worker 2 of 2");
   refused(std::size_t{1} << 33, 2, 1, 1, "fewer than 2^32");

@@ -44,7 +44,8 @@ double share_of(double part, double whole) { return whole > 0 ? part / whole : 0
 CodecLadder ladder_for(const Job& job) {
   const bool is_clock = job.local_updates > 0;
   const auto undecided = [](std::uint64_t) -> std::size_t {
-    throw Error(ErrorCode::kFailedPrecondition, "nobody decides on this job's codec");
+    throw Error(ErrorCode::kFailedPrecondition,
+                "nobody decides on this job's codec; please report this");
   };
   CodecLadder ladder{.codecs = {}, .rung = undecided};
   if (is_clock) ladder.last_step = undecided;
@@ -402,7 +403,7 @@ std::optional<CodecDecision> CodecChooser::warn_of_budget() {
   decision.over_budget = true;
   decision.sentence = fmt::format(
       "step {}: {} takes {:.3g} GB a day, and nothing that auto may choose stays within the budget "
-      "of {:.3g} GB; use {}--local-updates, or longer steps",
+      "of {:.3g} GB; use {}local updates (--local-updates), or longer steps",
       step_, name(rung_), 1e-9 * bytes_in_a_day(rung_), 1e-9 * *bytes_a_day_,
       jobs_[rung_].local_updates > 0 ? "more " : "");
   return decision;

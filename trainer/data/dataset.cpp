@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "tersewire/counted.h"
 #include "tersewire/error.h"
 
 namespace tersewire::trainer {
@@ -30,7 +31,7 @@ std::vector<std::uint32_t> shard_images(std::size_t images, std::size_t workers,
                                         std::uint64_t seed) {
   const Shard shard = shard_of(images, workers, worker);
   if (images > std::numeric_limits<std::uint32_t>::max()) {
-    refuse_argument(std::to_string(images) + " training images are too many; use fewer than 2^32");
+    refuse_argument(std::to_string(images) + " training samples are too many; use fewer than 2^32");
   }
   std::vector<std::uint32_t> all(images);
   std::iota(all.begin(), all.end(), 0U);
@@ -59,11 +60,11 @@ BatchSampler::BatchSampler(std::size_t images, std::size_t workers, std::size_t 
       seed_(seed),
       worker_(worker),
       shard_(shard_images(images, workers, worker, seed)) {
-  if (batch == 0) refuse_argument("a batch of 0 images trains nothing; use at least 1");
+  if (batch == 0) refuse_argument("a batch of 0 samples trains nothing; use at least 1");
   if (shard_.size() < batch) {
     refuse_argument("worker " + std::to_string(worker) + "'s shard has " +
-                    std::to_string(shard_.size()) + " images, fewer than a batch of " +
-                    std::to_string(batch) + "; use smaller batches, fewer workers or more images");
+                    counted(shard_.size(), "sample") + ", fewer than a batch of " +
+                    std::to_string(batch) + "; use smaller batches, fewer workers or more data");
   }
   shuffle_for(0);
 }

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "tersewire/counted.h"
 #include "tersewire/error.h"
 #include "tersewire/thread_pool.h"
 #include "trainer/data/data_files.h"
@@ -61,9 +62,10 @@ void append_files(const std::string& directory, std::uint16_t label,
 
 void check_classes(const std::string& directory, const std::vector<std::string>& classes) {
   if (classes.size() >= 2 && classes.size() <= kMaxClasses) return;
-  refuse_file(directory, "it holds " + std::to_string(classes.size()) +
-                             " class directories; there must be from 2 to " +
-                             std::to_string(kMaxClasses) + ", each with the images of one class");
+  refuse_file(directory, "it holds " +
+                             counted(classes.size(), "class directory", "class directories") +
+                             "; there must be from 2 to " + std::to_string(kMaxClasses) +
+                             ", each with the images of one class");
 }
 
 std::vector<LabelledFile> list_part(const std::string& directory,

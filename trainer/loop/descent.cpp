@@ -24,13 +24,15 @@ void check_numbers(const TrainConfig& config) {
   const auto is_penalty = [](double factor) { return factor >= 0 && std::isfinite(factor); };
   require(config.learning_rate > 0 && std::isfinite(config.learning_rate),
           "the learning rate, --lr, must be a finite number above 0");
-  require(config.momentum >= 0 && config.momentum < 1, "the momentum must be from 0 to below 1");
-  require(is_penalty(config.weight_decay), "the weight decay must be a finite number not below 0");
-  require(is_penalty(config.l1), "the l1 factor must be a finite number not below 0");
+  require(config.momentum >= 0 && config.momentum < 1,
+          "the momentum, --momentum, must be from 0 to below 1");
+  require(is_penalty(config.weight_decay),
+          "the weight decay, --weight-decay, must be a finite number not below 0");
+  require(is_penalty(config.l1), "the l1 factor, --l1, must be a finite number not below 0");
   require(config.clip >= 0 && std::isfinite(config.clip),
-          "the norm that gradients are clipped to must be a finite number not below 0");
+          "the norm that gradients are clipped to, --clip, must be a finite number not below 0");
   require(config.ema >= 0 && config.ema < 1,
-          "the decay of the moving average must be from 0 to below 1");
+          "the decay of the moving average, --ema, must be from 0 to below 1");
 }
 
 OptimizerSettings optimizer_settings(const TrainConfig& config) {

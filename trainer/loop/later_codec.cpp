@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "tersewire/codec.h"
+#include "tersewire/counted.h"
 #include "tersewire/error.h"
 #include "trainer/chooser/codec_chooser.h"
 #include "trainer/loop/train.h"
@@ -31,8 +32,10 @@ LaterCodec later_codec(const std::string& text, std::uint64_t steps) {
   const double most = is_percent ? kWhole : static_cast<double>(steps);
   if (error != std::errc() || !(is_percent || is_step) || codec.empty() ||
       !(when > 0 && when < most)) {
-    refuse_later("'" + text + "' is not a later codec for a job of " + std::to_string(steps) +
-                 " steps; write after what share or number of them it begins, and the codec: "
+    // With --epochs the number of steps is not known before the data is.
+    const std::string of = steps < kTooManySteps ? " for a job of " + counted(steps, "step") : "";
+    refuse_later("'" + text + "' is not a later codec" + of +
+                 "; write after what share or number of steps it begins, and the codec: "
                  "40%:3lc:s=1.75, or 400:3lc:s=1.75");
   }
   const double after = is_percent ? std::round(when / kWhole * static_cast<double>(steps)) : when;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "tersewire/codec.h"
+#include "tersewire/counted.h"
 #include "tersewire/dry_run.h"
 #include "tersewire/error.h"
 #include "tersewire/transports.h"
@@ -92,9 +93,9 @@ void check_memory(const TrainConfig& config) {
   const std::uint64_t there = free_bytes();
   if (needed <= there) return;
   throw Error(ErrorCode::kResourceExhausted,
-              std::to_string(config.job.workers) + " workers with " + config.model + " and " +
-                  config.job.exchange + " need at least " + gigabytes(needed) +
-                  " of memory, but only " + gigabytes(there) +
+              counted(config.job.workers, "worker") + " with " + config.model + " and " +
+                  config.job.exchange + (config.job.workers == 1 ? " needs" : " need") +
+                  " at least " + gigabytes(needed) + " of memory, but only " + gigabytes(there) +
                   " is free; use fewer workers, a smaller model or a machine with more memory");
 }
 

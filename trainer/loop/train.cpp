@@ -1,5 +1,7 @@
 #include "trainer/loop/train.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <exception>
 
@@ -38,13 +40,14 @@ Job quick_job_of(const TrainConfig& config) {
   return depends_on_tensors(config) ? job_of(config) : any_job_of(config);
 }
 
-std::string text_of(const SampleKind& kind) {
-  if (kind.text) return "text of " + std::to_string(kind.classes) + " different characters";
+std::string text_of(const SampleKind& kind, bool with_classes) {
+  const std::string classes = with_classes ? std::to_string(kind.classes) : "";
+  if (kind.text) return with_classes ? "text of " + classes + " different characters" : "text";
   std::string text;
   for (const std::int64_t side : kind.shape) {
     text += (text.empty() ? "" : " x ") + std::to_string(side);
   }
-  return text + " in " + std::to_string(kind.classes) + " classes";
+  return with_classes ? text + " in " + classes + " classes" : text;
 }
 
 const SampleKind& takes_of(const TrainConfig& config) { return model_info(config.model).takes; }
@@ -61,11 +64,16 @@ void check_fit(const TrainConfig& config, const DataSplits& data) {
   const SampleKind takes = taken(config, data.train->kind());
   for (const auto& samples : {data.train, data.test}) {
     if (samples->kind() == takes) continue;
-    throw Error(ErrorCode::kInvalidArgument, "model " + config.model + " takes samples of " +
-                                                 text_of(takes) + ", but those of '" + data.name +
-                                                 "' are " + text_of(samples->kind()) +
-                                                 "; use other data or another model; train --help "
-                                                 "lists both");
+    // A model takes as many classes as its data has.
+    const bool with_classes =
+        samples->kind().text == takes.text && samples->kind().shape == takes.shape;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "model " + config.model + " takes samples of " + text_of(takes, with_classes) +
+            ", but those of '" + data.name + "' are " + text_of(samples->kind(), with_classes) +
+            "; use other data" +
+            (config.augment == "none" ? " or another model" : ", another model or --augment none") +
+            "; train --help lists them");
   }
 }
 
@@ -102,8 +110,8 @@ std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t wo
   const double steps = std::ceil(epochs * static_cast<double>(images) / a_step);
   if (!(steps >= 1 && steps < static_cast<double>(kTooManySteps))) {
     throw Error(ErrorCode::kInvalidArgument,
-                "that many epochs do not make a usable number of steps; use a finite number "
-                "above 0");
+                "that many epochs do not make a usable number of steps; use a number above 0 that "
+                "makes fewer than 10^15 of them");
   }
   return static_cast<std::uint64_t>(steps);
 }
@@ -131,8 +139,9 @@ void check_settings(const TrainConfig& config) {
   }
   if (config.slowest > 1 && !(config.compute_ms > 0)) {
     throw Error(ErrorCode::kInvalidArgument,
-                "the last worker's steps are to take " + std::to_string(config.slowest) +
-                    " times --compute-ms, which is 0; give --compute-ms");
+                fmt::format("the last worker's steps are to take {} times --compute-ms, which is "
+                            "0; give --compute-ms",
+                            config.slowest));
   }
   check_descent(config);
   check_choosing(config);

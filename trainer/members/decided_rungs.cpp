@@ -34,8 +34,9 @@ const DecidedRungs::Run& DecidedRungs::run_with(std::uint64_t exchange) const {
   if (after != by_first_.begin() && std::prev(after)->second.decided.last >= exchange) {
     return std::prev(after)->second;
   }
-  throw Error(ErrorCode::kFailedPrecondition,
-              "no codec has been decided on for exchange " + std::to_string(exchange));
+  throw Error(ErrorCode::kFailedPrecondition, "no codec has been decided on for exchange " +
+                                                  std::to_string(exchange) +
+                                                  "; please report this");
 }
 
 std::size_t DecidedRungs::rung(std::uint64_t exchange) const {

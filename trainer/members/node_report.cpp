@@ -63,7 +63,8 @@ void await(const Transport& end, int rank, const std::string& awaited, const Wai
     throw Error(
         ErrorCode::kDeadlineExceeded,
         who + " has not reported " + awaited +
-            " in time; check whether it hangs, or give a longer --deadline or --progress-limit");
+            " in time; check whether it hangs, or raise the limits (--deadline, --progress-limit; "
+            "timeout= in Python)");
   }
 }
 

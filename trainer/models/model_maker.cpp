@@ -49,7 +49,8 @@ ModelMaker::ModelMaker(const SampleKind& takes, const ModelOptions& options)
                 "a model needs at least 1 class, not " + std::to_string(options.classes));
   }
   if (options.dropout && !(*options.dropout >= 0 && *options.dropout < 1)) {
-    throw Error(ErrorCode::kInvalidArgument, "the dropout ratio must be from 0 to below 1");
+    throw Error(ErrorCode::kInvalidArgument,
+                "the dropout ratio, --dropout, must be from 0 to below 1");
   }
 }
 
@@ -107,7 +108,7 @@ void ModelMaker::dropout(double ratio) {
 
 std::unique_ptr<Model> ModelMaker::take() {
   if (options_.dropout && !drops_) {
-    throw Error(ErrorCode::kInvalidArgument, "this model has no dropout; give no ratio for it");
+    throw Error(ErrorCode::kInvalidArgument, "this model has no dropout; omit --dropout");
   }
   return std::move(model_);
 }

@@ -32,7 +32,8 @@ bool is_adaptive(const TrainConfig& config) {
 void check_rate_gain(const TrainConfig& config) {
   if (!config.rate_gain) return;
   if (!(*config.rate_gain > 0 && std::isfinite(*config.rate_gain))) {
-    throw Error(ErrorCode::kInvalidArgument, "the rate gain must be a finite number above 0");
+    throw Error(ErrorCode::kInvalidArgument,
+                "the rate gain, --rate-gain, must be a finite number above 0");
   }
   if (steps_by_encoded_gradients(config)) return;
   throw Error(ErrorCode::kInvalidArgument,

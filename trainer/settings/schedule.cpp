@@ -6,6 +6,7 @@
 #include <sstream>
 #include <vector>
 
+#include "tersewire/counted.h"
 #include "tersewire/error.h"
 #include "tersewire/setting_text.h"
 
@@ -96,8 +97,8 @@ Schedule::Schedule(const std::string& text, const Run& run)
     : run_(run), curve_(curve_of(text, static_cast<double>(run.steps))) {
   if (run.warm_up <= run.steps) return;
   throw Error(ErrorCode::kInvalidArgument,
-              "a warm-up of " + std::to_string(run.warm_up) + " steps is longer than the run of " +
-                  std::to_string(run.steps) + "; shorten the warm-up or lengthen the run");
+              "a warm-up of " + counted(run.warm_up, "step") + " is longer than the run of " +
+                  counted(run.steps, "step") + "; shorten the warm-up or lengthen the run");
 }
 
 double Schedule::at(std::uint64_t step) const {

@@ -26,8 +26,12 @@ std::uint64_t step_of(const nlohmann::json& line) {
 ObjectLines::ObjectLines(const fs::path& file) : name_(file.string()) {
   std::error_code error;
   if (!fs::exists(file, error)) return;
-  if (fs::is_regular_file(file, error)) stream_.open(file, std::ios::binary);
-  if (!stream_.is_open()) fail_file(name_, "read", error ? error.value() : EACCES);
+  if (!fs::is_regular_file(file, error)) {
+    throw Error(ErrorCode::kDataLoss,
+                name_ + " is not a regular file, as a run would have left; remove it");
+  }
+  stream_.open(file, std::ios::binary);
+  if (!stream_.is_open()) fail_file(name_, "read", errno);
 }
 
 std::optional<nlohmann::json> ObjectLines::next() {

@@ -89,7 +89,9 @@ class HubGroup:
         ranks = _number("ranks", ranks, "WORLD_SIZE")
         if rank is not None or certs is None:
             rank = _number("rank", rank, "RANK")
-        if ranks < 1 or rank is not None and not 0 <= rank < ranks:
+        if ranks < 1:
+            refuse(f"ranks={ranks} is not valid; pass a whole number, 1 or more")
+        if rank is not None and not 0 <= rank < ranks:
             refuse(f"there is no rank {rank} of {ranks}; pass ranks=N, and rank= from 0 to N - 1")
         self._end = _core._HubEnd(address, rank, ranks, os.fspath(certs or ""), insecure, self.timeout,
                                   direct or "")
@@ -161,7 +163,7 @@ class HubGroup:
         self._end = self._joined["end"] = end
         self.rank, self.ranks = end.rank, end.ranks
         if self._first not in (None, self.ranks) and self._member.generation == 1:
-            sentence = (f"the hub begins with {self.ranks} ranks, and ranks={self._first} was "
+            sentence = (f"the hub begins with ranks={self.ranks}, and ranks={self._first} was "
                         f"passed; start it with --workers {self._first}")
             self._member.goes_on_after(int(ErrorCode.kInvalidArgument), sentence)
             refuse(sentence)

@@ -51,8 +51,8 @@ class _Threads:
     They hold no reference to the hook, which may be deleted while they wait.
     """
 
-    def __init__(self, worker: _core._MeanWorker) -> None:
-        self.worker = worker
+    def __init__(self, worker: _core._MeanWorker, rank: int) -> None:
+        self.worker, self.rank = worker, rank
         self.failure: BaseException | None = None
         self.pushes: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._means: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
@@ -99,7 +99,7 @@ class _Threads:
     def close(self) -> None:
         # A thread still in torch when Python exits would crash the process.
         self.pushes.put(None)
-        for last_words in (None, "a rank ended its hook within a step"):
+        for last_words in (None, f"rank {self.rank} ended its hook within a step; start every rank again"):
             if last_words:  # a wait for ranks that are gone is in vain
                 self.worker.abort(last_words)
             # One of them may be collecting a hook that is no longer used.
@@ -149,9 +149,9 @@ class Hook(GradientAverager):
             refuse("the ranks of DistributedDataParallel's own process group cannot come and go; use "
                    "DistributedOptimizer or LocalUpdates, with the model within it")
         if group and group.ranks != dist.get_world_size(model.process_group):
-            refuse(f"the model's process group has {dist.get_world_size(model.process_group)} "
-                   f"ranks, and the hub's job has {group.ranks}; start both with the same "
-                   "processes")
+            refuse("the model's process group is of size "
+                   f"{dist.get_world_size(model.process_group)}, and the hub's job of size "
+                   f"{group.ranks}; start both with the same processes")
         ranks = ProcessGroup(model.process_group, self._parameters)
         ranks._await_hooks(settings.timeout or min(patience, ranks._timeout()))
         chooses_exchange = settings.exchange is None
@@ -160,7 +160,7 @@ class Hook(GradientAverager):
         settings = dataclasses.replace(settings, _adaptive=set(early) <= {_ADAM, _ADAPTIVE})
         super().__init__(infos, group or ranks, settings)
         self._end.detach()
-        self._threads = _Threads(self._worker)
+        self._threads = _Threads(self._worker, self.rank)
         self._end = at_end(self, _Threads.close, self._threads)
         self._deliveries = Deliveries(self._parameters, moves=True)
         self._is_own_pass = False

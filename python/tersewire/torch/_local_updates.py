@@ -183,8 +183,8 @@ class _Fragment(Replica):
 def _choose_fragments(parameters: Sequence[torch.Tensor], fragments: int) -> list[list[int]]:
     """As even as whole parameters allow: from the largest on, each goes to the least filled."""
     if fragments > len(parameters):
-        refuse(f"fragments={fragments} is too many: the model has {len(parameters)} parameters, "
-               "and each is in one of them; pass fewer")
+        refuse(f"fragments={fragments} is too many, since each has a parameter of the model at least; "
+               f"pass {len(parameters)} or fewer")
     chosen: list[list[int]] = [[] for _ in range(fragments)]
     values = [0] * fragments
     for i in sorted(range(len(parameters)), key=lambda i: -parameters[i].numel()):
@@ -382,8 +382,8 @@ class LocalUpdates(MayLeave):
             refuse("the states are not those of a site's first rank; pass that, or those of all ranks")
         for state in states:
             if len(state["fragments"]) != fragments:
-                refuse(f"a state is of {len(state['fragments'])} fragments, and there are "
-                       f"{fragments}; pass as many to LocalUpdates")
+                refuse(f"a state is of fragments={len(state['fragments'])}, and this is of "
+                       f"fragments={fragments}; pass as many to LocalUpdates")
         ranks = [state["fragments"][0]["averager"] for state in states]
         own = next((state for state, averager in zip(states, ranks)
                     if averager["rank"] == self.rank), states[0])

@@ -113,7 +113,7 @@ class Members:
         except Error:
             raise
         except BaseException:  # such as Ctrl-C: its close() must not end the job for all
-            self._over = "it was interrupted on this rank"
+            self._over = "it was interrupted on this rank; start the rank again"
             raise
         finally:
             self._group._member.be_away(True)
@@ -129,8 +129,9 @@ class Members:
         if self._group._finish.alive and not self._over:
             failure = sys.exc_info()[1]
             has_failed = failure is not self._began_in and _is_failure(failure)
-            self._over = (f"a {type(failure).__name__} has ended it on this rank" if has_failed else
-                          "it has been closed")
+            self._over = (f"a {type(failure).__name__} has ended it on this rank; start the rank again"
+                          if has_failed else
+                          f"it has been closed; close it after the last {self._round_name}")
             if not has_failed:
                 self._group._member.finish()
         self._group.close()
@@ -272,7 +273,7 @@ class Members:
 
     def _end(self, held: int) -> None:
         self.left = self._leaves
-        self._over = ("this rank has left it" if self.left else
+        self._over = ("this rank has left it; stop where `left` is true" if self.left else
                       f"another rank has closed it; let every script end after the same "
                       f"{self._round_name}")
         has_begun = self._round >= 0

@@ -179,7 +179,7 @@ def tensor_infos(model: nn.Module, ignored: Container[str] = ()) -> list[tersewi
     """
     for path, module in model.named_modules():
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse and trained(module):
-            refuse(f"module '{path}' has sparse gradients, which no codec takes; make it with "
+            refuse(f"module '{path or type(module).__name__}' has sparse gradients, which no codec takes; make it with "
                    "sparse=False")
     kinds = kinds_of(model)
     return [tensor_info(own_name(path), parameter, kinds[own_name(path)])

@@ -52,6 +52,9 @@ class Usage(ProgramTest):
             (("encode", "--seed", "1" * 26, source, out), "too large"),
             (("encode", "--threads", "010", source, out), "octal"),
             (("encode", "--step", "0x10", source, out), "not a whole number"),
+            (("encode", "--step", "", source, out), "--step: '' is not a number"),
+            (("encode", "--threads", "", source, out), "--threads: '' is not a number"),
+            (("bench", "exchange", "--servers", ""), "--servers: '' is not a number, and not colocated"),
             (("bench", "exchange", "--workers", "010"), "octal"),
             (("bench", "exchange", "--servers", "01"), "octal"),
             (("encode", "--codec", "3lc:block=-64", source, out), "whole number"),
@@ -222,7 +225,7 @@ class Defaults(ProgramTest):
             (b'{"thread": 4}', "'thread'", "did you mean 'threads'"),
             (b'{"threads": [4]}', "'threads'", "a number"),
             (b'{"threads": -4}', "'threads'", "-4"),
-            (b'{"seed": 4}', "'seed'"),
+            (b'{"seed": 4}', "unknown setting 'seed'; use quiet, verbose, codec, threads"),
             (b'{"threads": 4, "threads": 4}', "'threads' is given twice"),
             (b'{"codec": "int8\\u0000"}', "'codec'", "NUL"),
             (b" " * 70000, "64 KiB"),
@@ -234,7 +237,7 @@ class Defaults(ProgramTest):
                     words.append("bad.json")
                 self.assert_refused(run("encode", self.source, out, **given), 2, *words)
         missing = {"TERSEWIRE_CONFIG": self.path("missing.json")}
-        self.assert_refused(run("codecs", **missing), 2, "missing.json", "TERSEWIRE_CONFIG")
+        self.assert_refused(run("codecs", **missing), 2, "missing.json", "have TERSEWIRE_CONFIG name another")
         self.assert_refused(run("codecs", TERSEWIRE_CONFIG="/dev/null/x"), 1, "/dev/null/x cannot be read")
         self.assert_refused(run("config", TERSEWIRE_THREADS="abc"), 2, "TERSEWIRE_THREADS", "abc")
         file = self.write("codec.json", b'{"codec": "nope"}')

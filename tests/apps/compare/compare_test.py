@@ -238,7 +238,7 @@ class Results(CompareTest):
             with self.subTest(part=part):
                 done = compare(*arguments)
                 self.assertEqual(done.returncode, 2, done.stderr)
-                self.assertIn(f"another comparison (its {part} differ)", done.stderr)
+                self.assertIn(f"another comparison (they differ in {part})", done.stderr)
 
 
 class Steps(CompareTest):
@@ -464,6 +464,7 @@ class Refused(CompareTest):
              "--designs", "3lc; 3lc:lead=2; 3lc:lead=1"),
             (2, "names none", "--designs", " ; "),
             (2, "no setting 'wokers'; did you mean 'workers'?", "--designs", "wokers=2 int8"),
+            (2, "no setting 'x'; 'tersewire train --help' lists them", "--designs", "x=2 int8"),
             (2, "design 'int8 fp16': codec is given twice", "--designs", "int8 fp16"),
             (2, "use --steps", "--designs", "steps=5 int8"),
             (2, "does not fit exchange ring", "--designs", "exchange=ring 3lc"),

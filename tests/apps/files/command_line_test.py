@@ -393,6 +393,14 @@ class Files(ArrayTest):
         self.assert_refused(result, 1, "back.npy", "room")
         self.assert_files("in.npy", "s", "m.tw")
 
+    def test_too_many_open_files(self):
+        def allow_few():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))
+
+        source = self.write("in.npy", npy([1.0, 2.0], (2,)))
+        result = run("encode", source, self.path("m.tw"), preexec_fn=allow_few)
+        self.assert_refused(result, 1, "m.tw", "raise the limit of open files")
+
     def test_a_link_is_followed_and_permissions_stay(self):
         source = self.write("in.npy", npy([1.0, 2.0], (2,)))
         os.chmod(self.write("real.tw", b"older"), 0o640)

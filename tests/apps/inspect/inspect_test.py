@@ -272,6 +272,14 @@ class Checkpoints(InspectTest):
         self.assertIn("no file of node 1, 2, 3, 4, 5, 6, 7, 8 and 1999999991 more",
                       described["why_not"])  # fmt: skip
 
+    def test_a_node_that_its_job_does_not_have(self):
+        path = tempfile.mkdtemp(dir=self.scratch)
+        facts = {"tersewire_checkpoint": "1", "made_by": "t", "rank": "5", "nodes": "2",
+                 "step": "1", "workers": "1", "settings": "{}"}  # fmt: skip
+        with open(os.path.join(path, "node-5.safetensors"), "wb") as file:
+            file.write(tensor_file({"model/a": ([1], [2.0])}, facts))
+        self.assert_refused(path, "node-5.safetensors: it cannot be of node 5 of 2; use another copy")
+
     def test_nothing_readable(self):
         path = tempfile.mkdtemp(dir=self.scratch)
         with open(os.path.join(path, "node-0.safetensors"), "wb") as file:

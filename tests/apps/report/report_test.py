@@ -539,6 +539,12 @@ class DamageTest(ReportTest):
         self.assertIn("Left out:", report.notes())
         self.assertEqual(report.rows("accuracy-over-time", design="int8")[0]["runs"], "1")
 
+    def test_a_directory_in_the_place_of_a_file(self):
+        run = write_run(self.folder / "run")
+        (run / "metrics.jsonl").unlink()
+        (run / "metrics.jsonl").mkdir()
+        self.assert_refused("metrics.jsonl is not a regular file", run)
+
     def test_no_run(self):
         empty = self.folder / "empty"
         empty.mkdir()

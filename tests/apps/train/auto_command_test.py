@@ -90,6 +90,7 @@ class AutoTest(Case):
             (2, ["--budget", "much"], "is not a budget; write 2GB/day"),
             (1, ["--replay-decisions", bad], "an entry has no step, or no codec"),
             (1, ["--replay-decisions", falls], "its steps do not increase"),
+            (2, ["--replay-decisions", "/dev/null"], "tersewire: /dev/null is neither a file nor a pipe"),
             (2, ["--link", "10mbit"], "--link only affects the recommendation of --dry"),
             (2, ["--paper"], "codec auto chooses among improved codecs"),
             (2, ["--budget", "2GB/day", "--replay-decisions", bad], "omit --budget"),

@@ -186,7 +186,7 @@ class Own(RecipeTest):
         cases = [
             ("wokers = 2\n", "own0.ini, line 1", "'wokers'", "'workers'"),
             ("\n# One.\nwokers = 2\n", "line 3", "'wokers'", "did you mean 'workers'"),
-            ("\n# One.\nlerning-rate = 2\n", "line 3", "'lerning-rate'\n"),
+            ("\n# One.\nlerning-rate = 2\n", "line 3", "'lerning-rate'; 'tersewire train --help' lists them\n"),
             ("out = here\n", "line 1: 'out' is given on the command line, as --out; remove it here"),
             ("json = true\n", "as --json"),
             ("quiet = true\n", "as --quiet"),

@@ -247,6 +247,9 @@ class Resume(unittest.TestCase):
         left = os.listdir(run)
         self.assert_refused(train(*JOB, "--resume-or-start", "--out", run), 1, "checksum", "--out")
         self.assertEqual(os.listdir(run), left)
+        os.remove(os.path.join(last, "node-0.safetensors"))
+        self.assert_refused(train("--resume", run), 1, "node-0.safetensors cannot be read",
+                            "; restore one from a copy")  # fmt: skip
 
     def test_a_finished_run_is_refused(self):
         with open(os.path.join(self.whole, "summary.json"), encoding="utf-8") as file:

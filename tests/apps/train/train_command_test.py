@@ -628,6 +628,7 @@ class Train(ProgramTest):
             (2, "unknown model", ("--model", "vgg")),
             (2, "9 servers", ("--servers", "9", "--part-values", "whole")),
             (2, "epochs", ("--epochs", "nan")),
+            (2, "'200%:fp32' is not a later codec; write", ("--epochs", "1", "--later-codec", "200%:fp32")),
             (2, "warm-up of 1001 steps is longer than the run of 4",
              ("--epochs", "0.01", "--warm-up", "1001")),
             (2, "parameter-server, gradient-server", ("--exchange", "relay")),
@@ -641,20 +642,22 @@ class Train(ProgramTest):
             (2, "too large", ("--seed", "1" * 26)),
             (2, "not a finite number", ("--lr", "1e999")),
             (2, "unknown recipe 'nope'; 'tersewire", ("--recipe", "nope")),
-            (2, "momentum", ("--momentum", "nan")),
+            (2, "the momentum, --momentum, must be", ("--momentum", "1")),
             (2, "use constant, cosine", ("--schedule", "linear")),
             (2, "sgd, nesterov, adam or adamw", ("--optimizer", "rmsprop")),
             (2, "warm-up of 2 steps", ("--warm-up", "2")),
             (2, "unknown augmentation", ("--augment", "sideways")),
             (2, "is text", ("--augment", "crop-flip", "--data", "embedded-text")),
-            (2, "takes samples of", ("--data", "embedded-text")),
+            (2, "takes samples of 1 x 28 x 28, but those of 'embedded-text' are text; use other data or",
+             ("--data", "embedded-text")),
+            (2, "are 1 x 24 x 24; use other data, another model or --augment none", ("--augment", "cifarnet")),
             (1, "embedded", ("--data", self.path("empty"))),
             (1, "full", ("--out", self.path("full"))),
             (1, "in.npy", ("--out", self.write("in.npy", b""))),
             (1, "in.npy", ("--out", self.path("new"), "--tensorboard", self.path("in.npy"))),
         ]
         commands = [("train", "--steps", "1", *arguments) for _, _, arguments in cases]
-        for index in (4, 5):
+        for index in (4, 5, 6):
             commands[index] = ("train", *cases[index][2])
         for (code, word, _), result in zip(cases, run_all(commands)):
             with self.subTest(word=word):
