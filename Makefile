@@ -26,9 +26,12 @@ pictures: deps
 	cmake --build $(BUILD) --target tersewire_program -j $(JOBS)
 	tools/make_pictures.py $(TERSEWIRE)
 
-# Builds everything and runs every test. FRAMEWORKS=frameworks: those of the frameworks' examples as well.
+# Builds everything and runs every test. FRAMEWORKS=frameworks: those of the frameworks' examples as well. The package's
+# environment is made meanwhile: downloads, and the last files of a build, leave cores idle. Then CMake knows it.
 test: deps
-	WERROR=$(WERROR) tools/test_environment $(BUILD) $(FRAMEWORKS)
 	cmake --preset release -B $(BUILD) -DTERSEWIRE_WERROR=$(WERROR) >/dev/null
+	WERROR=$(WERROR) tools/test_environment $(BUILD) $(FRAMEWORKS) & environment=$$!; \
+	  cmake --build $(BUILD) -j $(JOBS); built=$$?; wait $$environment && exit $$built
+	cmake --preset release -B $(BUILD) >/dev/null
 	cmake --build $(BUILD) -j $(JOBS)
 	ctest --test-dir $(BUILD) --no-tests=error --output-on-failure -j $(TESTS_AT_ONCE)
