@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "../../src/communicator/place_job.h"
-#include "../../src/exchange/ring_layout.h"
+#include "../../src/exchange/strategies/ring_layout.h"
 #include "apps/bench/model_tensors.h"
 #include "tersewire/error.h"
 
