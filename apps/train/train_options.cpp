@@ -163,6 +163,36 @@ void with_origins_named(const TrainFlags& flags, Task&& task) {
   }
 }
 
+// As --help shows them, those that most runs name first.
+struct OptionGroup {
+  const char* name;
+  std::vector<const char*> options;
+};
+const std::vector<OptionGroup>& option_groups() {
+  static const std::vector<OptionGroup> groups{
+      {"What most runs say",
+       {"--recipe", "--codec", "--model", "--data", "--workers", "--exchange", "--steps", "--lr",
+        "--out", "--resume"}},
+      {"Codecs",
+       {"--paper", "--push-codec", "--pull-codec", "--later-codec", "--policy", "--budget",
+        "--replay-decisions", "--dry", "--link"}},
+      {"Model and data",
+       {"--dropout", "--augment", "--skip-unreadable", "--batch", "--epochs", "--seed"}},
+      {"Nodes, and what they send",
+       {"--servers", "--backup-workers", "--raw-from-all", "--part-values", "--bucket-bytes",
+        "--transport", "--threads", "--deadline", "--progress-limit", "--elastic"}},
+      {"When they exchange",
+       {"--staleness", "--local-steps", "--local-updates", "--fragments", "--delay", "--outer"}},
+      {"Optimizer",
+       {"--optimizer", "--scale-lr", "--schedule", "--warm-up", "--rate-gain", "--momentum",
+        "--weight-decay", "--clip", "--l1", "--ema"}},
+      {"The run",
+       {"--list-recipes", "--checkpoint-steps", "--resume-or-start", "--notice", "--keep-going",
+        "--compute-ms", "--slowest"}},
+      {"What is shown", {"--observe-steps", "--tensorboard", "--metrics", "--json"}}};
+  return groups;
+}
+
 struct TrainOptions {
   CLI::Option* recipe;
   CLI::Option* codec;
@@ -229,36 +259,6 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
     for (const char* option : group.options) command.get_option(option)->group(group.name);
   }
   return options;
-}
-
-// As --help shows them, those that most runs name first.
-struct OptionGroup {
-  const char* name;
-  std::vector<const char*> options;
-};
-const std::vector<OptionGroup>& option_groups() {
-  static const std::vector<OptionGroup> groups{
-      {"What most runs say",
-       {"--recipe", "--codec", "--model", "--data", "--workers", "--exchange", "--steps", "--lr",
-        "--out", "--resume"}},
-      {"Codecs",
-       {"--paper", "--push-codec", "--pull-codec", "--later-codec", "--policy", "--budget",
-        "--replay-decisions", "--dry", "--link"}},
-      {"Model and data",
-       {"--dropout", "--augment", "--skip-unreadable", "--batch", "--epochs", "--seed"}},
-      {"Nodes, and what they send",
-       {"--servers", "--backup-workers", "--raw-from-all", "--part-values", "--bucket-bytes",
-        "--transport", "--threads", "--deadline", "--progress-limit", "--elastic"}},
-      {"When they exchange",
-       {"--staleness", "--local-steps", "--local-updates", "--fragments", "--delay", "--outer"}},
-      {"Optimizer",
-       {"--optimizer", "--scale-lr", "--schedule", "--warm-up", "--rate-gain", "--momentum",
-        "--weight-decay", "--clip", "--l1", "--ema"}},
-      {"The run",
-       {"--list-recipes", "--checkpoint-steps", "--resume-or-start", "--notice", "--keep-going",
-        "--compute-ms", "--slowest"}},
-      {"What is shown", {"--observe-steps", "--tensorboard", "--metrics", "--json"}}};
-  return groups;
 }
 
 void choose_codecs(TrainFlags& flags, const CLI::App& command) {
