@@ -262,6 +262,15 @@ class Steps(CompareTest):
         self.assertEqual(design["name"], "'policy=last:fp32; *:fp16' local-steps=2")
 
 
+class AsPublished(CompareTest):
+    def test_paper_for_all_designs_leaves_what_they_name(self):
+        found = self.results("--set", "paper=true", "--set", "model=small-mlp", "--set", "workers=1",
+                             "--set", "batch=8", "--steps", "2",
+                             "--designs", "stoch3; topk:lead=2; 3lc; paper=false 3lc")  # fmt: skip
+        self.assertEqual([design["config"]["push_codec"] for design in found["designs"]],
+                         ["stoch3:clip=off", "topk:lead=2", "3lc:mode=paper,lead=1", "3lc"])  # fmt: skip
+
+
 class Interrupted(CompareTest):
     LONG = [*JOB, "--designs", "fp32; 3lc; int8", "--steps", "20"]
 
