@@ -189,7 +189,7 @@ void add_compare_command(CLI::App& app) {
   command
       ->add_option("--steps", options.steps,
                    "Numbers of steps, or percentages of the recipe's; each is a separate run with "
-                   "a complete learning-rate schedule")
+                   "a complete learning-rate schedule, its warm-up in proportion")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--rates", options.rates, "Link rates for the step times: 10mbit, 2.5gbit")
