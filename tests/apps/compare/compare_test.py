@@ -261,7 +261,6 @@ class Steps(CompareTest):
                          ["fp32", "last:fp32; *:fp16", 2])  # fmt: skip
         self.assertEqual(design["name"], "'policy=last:fp32; *:fp16' local-steps=2")
 
-
     def test_lengths_in_steps_keep_their_part_of_the_run(self):
         recipe = self.directory / "own.ini"
         recipe.write_text("# Own.\nmodel = small-mlp\nworkers = 1\nbatch = 8\nsteps = 20\nwarm-up = 8\n"
