@@ -42,9 +42,9 @@ constexpr const char* kCompareExamples = R"(Examples:
 
 A design is [OPTION=VALUE ...] [CODEC], with train's options and a codec for both directions (fp32
 by default); with --set paper=true codecs are as published. fp32, or else the first design, is the
-others' baseline. Every run is a directory of 'tersewire train' below OUT/cells. After an interruption
-the same command continues: it keeps complete runs. What it prints is in OUT/results.json too
-(docs/comparing.md).)";
+others' baseline. Every run is a directory of 'tersewire train' below OUT/cells. After an
+interruption the same command continues: it keeps complete runs. What it prints is in
+OUT/results.json too (docs/comparing.md).)";
 
 struct CompareFlags {
   CompareOptions options;
