@@ -32,17 +32,19 @@ namespace fs = std::filesystem;
 
 constexpr const char* kCompareExamples = R"(Examples:
   tersewire compare                                 LeNet on the embedded images, four designs
-  tersewire compare --designs 'fp32; stoch3; mqe1bit; topk; local-steps=2; 3lc:s=1.00' --out first
+  tersewire compare --designs 'fp32; stoch3:clip=off; topk; local-steps=2; 3lc' --out first
   tersewire compare --recipe 3lc-resnet20 --steps 25%,50%,75%,100% --repeat 3 --jobs 2 --out table1
   tersewire compare --recipe terngrad-lenet --set batch=8 --set workers=8 --rates 100mbit,1gbit \
       --designs 'exchange=gradient-server fp32; exchange=gradient-server int8; policy= terngrad'
   tersewire compare --designs 'fp32; exchange=ring codec=inceptionn:bound=2^-10 policy='
+  tersewire compare --set paper=true --designs 'fp32; stoch3:clip=off; mqe1bit; topk; 3lc:s=1.75'
   sudo tersewire compare --out table1 ... --lab lab/netlab   the same again: now measures its steps
 
 A design is [OPTION=VALUE ...] [CODEC], with train's options and a codec for both directions (fp32
-by default). fp32, or else the first design, is the others' baseline. Every run is a directory of
-'tersewire train' below OUT/cells. After an interruption the same command continues: it keeps
-complete runs. What it prints is in OUT/results.json too (docs/comparing.md).)";
+by default); with --set paper=true codecs are as published. fp32, or else the first design, is the
+others' baseline. Every run is a directory of 'tersewire train' below OUT/cells. After an
+interruption the same command continues: it keeps complete runs. What it prints is in
+OUT/results.json too (docs/comparing.md).)";
 
 struct CompareFlags {
   CompareOptions options;
@@ -187,7 +189,7 @@ void add_compare_command(CLI::App& app) {
   command
       ->add_option("--steps", options.steps,
                    "Numbers of steps, or percentages of the recipe's; each is a separate run with "
-                   "a complete learning-rate schedule")
+                   "a complete learning-rate schedule, its warm-up in proportion")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--rates", options.rates, "Link rates for the step times: 10mbit, 2.5gbit")

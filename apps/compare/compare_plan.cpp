@@ -11,6 +11,8 @@
 #include "apps/train/train_check.h"
 #include "tersewire/policy.h"
 #include "trainer/chooser/codec_chooser.h"
+#include "trainer/loop/later_codec.h"
+#include "trainer/settings/schedule.h"
 
 namespace tersewire::apps {
 namespace {
@@ -45,6 +47,22 @@ Settings with_steps(Settings settings, std::uint64_t steps, std::uint64_t seed) 
   return settings;
 }
 
+// Lengths in steps are those of `whole`, the run of all steps: any other keeps their parts.
+void scale_lengths(Settings& settings, const trainer::TrainConfig& whole, std::uint64_t steps) {
+  if (steps == whole.steps) return;
+  if (whole.warm_up_steps > 0) {
+    // Rounded down, as a model's own.
+    const double warm_up = static_cast<double>(whole.warm_up_steps) * static_cast<double>(steps) /
+                           static_cast<double>(whole.steps);
+    settings["warm-up"] = std::to_string(static_cast<std::uint64_t>(warm_up));
+  }
+  const std::string schedule = trainer::scaled_schedule(whole.schedule, whole.steps, steps);
+  if (schedule != whole.schedule) settings["schedule"] = schedule;
+  if (!whole.later_codec.empty()) {
+    settings["later-codec"] = trainer::scaled_later_codec(whole.later_codec, whole.steps);
+  }
+}
+
 class Planner {
  public:
   explicit Planner(const CompareOptions& options)
@@ -65,9 +83,13 @@ class Planner {
   }
 
   ComparePlan plan() {
-    for (const Design& design : plan_.designs) {
+    for (std::size_t i = 0; i < plan_.designs.size(); ++i) {
+      const Design& design = plan_.designs[i];
+      const std::uint64_t seed = plan_.seeds.front();
+      wholes_.push_back(
+          checked(design, with_steps(settings_for(design, shared_), plan_.full_steps, seed)));
       for (const StepCount& count : plan_.steps) {
-        const trainer::TrainConfig config = checked(design, cell_settings(design, count.steps));
+        const trainer::TrainConfig config = checked(design, cell_settings(i, count.steps, seed));
         if (count.steps == plan_.steps.back().steps) plan_.configs.push_back(config);
       }
     }
@@ -81,8 +103,11 @@ class Planner {
   }
 
  private:
-  [[nodiscard]] Settings cell_settings(const Design& design, std::uint64_t steps) const {
-    return with_steps(settings_for(design, shared_), steps, plan_.seeds.front());
+  [[nodiscard]] Settings cell_settings(std::size_t index, std::uint64_t steps,
+                                       std::uint64_t seed) const {
+    Settings settings = with_steps(settings_for(plan_.designs[index], shared_), steps, seed);
+    scale_lengths(settings, wholes_[index], steps);
+    return settings;
   }
 
   trainer::TrainConfig checked(const Design& design, const Settings& settings) {
@@ -115,7 +140,7 @@ class Planner {
 
   void add_cell(std::size_t index, std::uint64_t steps, std::uint64_t seed) {
     const Design& design = plan_.designs[index];
-    const Settings settings = with_steps(settings_for(design, shared_), steps, seed);
+    const Settings settings = cell_settings(index, steps, seed);
     Cell cell{.design = index,
               .steps = steps,
               .seed = seed,
@@ -129,6 +154,7 @@ class Planner {
   Settings shared_;
   TrainCheck check_;
   ComparePlan plan_;
+  std::vector<trainer::TrainConfig> wholes_;  // of the designs, with all steps
 };
 
 }  // namespace

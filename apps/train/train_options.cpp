@@ -27,6 +27,7 @@
 #include "tersewire/setting_text.h"
 #include "tersewire/transports.h"
 #include "trainer/models/models.h"
+#include "trainer/settings/rate_gain.h"
 
 namespace tersewire::apps {
 namespace {
@@ -215,8 +216,8 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
       "--replay-decisions", flags.replay_decisions,
       "With --codec auto: the decisions.json of another run; each step uses the same codecs again");
   command.add_flag("--paper", flags.paper,
-                   "Use codecs as published, without our improvements (mode=paper, lead=1, ...); "
-                   "codecs named in --policy and --dry are unaffected");
+                   "Use codecs as published, without our improvements (mode=paper, lead=1, "
+                   "--rate-gain 1, ...); codecs named in --policy and --dry are unaffected");
   trainer::visit_settings(flags.config, SettingOptions(command));
   command
       .add_option(
@@ -298,7 +299,8 @@ void check_ended_run(TrainFlags flags, const CLI::App& command,
   const bool codecs_given = given.contains("codec") || given.contains("paper");
   check_same_run(flags, [&](const std::string& setting) {
     const bool is_codec = setting == "push-codec" || setting == "pull-codec";
-    return given.contains(setting) || (is_codec && codecs_given);
+    const bool is_gain = setting == "rate-gain" && given.contains("paper");
+    return given.contains(setting) || (is_codec && codecs_given) || is_gain;
   });
 }
 
@@ -318,6 +320,17 @@ void apply_models_own(TrainFlags& flags, CLI::App& command) {
     }
   }
   if (command.get_option("--warm-up")->count() == 0) flags.warm_up_of = found->warm_up_of;
+}
+
+// No paper multiplies Adam's rate. Among the settings, so that a run that goes on keeps it.
+void apply_papers_own(TrainFlags& flags, CLI::App& command) {
+  CLI::Option& gain = *command.get_option("--rate-gain");
+  if (!flags.paper || gain.count() > 0) return;
+  with_origins_named(flags, [&] {
+    if (!as_usage([&] { return trainer::has_rate_gain(flags.config); })) return;
+    gain.add_result("1");
+    gain.run_callback();
+  });
 }
 
 // What the command line does not say, from the checkpoint, the recipe, the user's defaults and the
@@ -346,6 +359,7 @@ void fill_in(TrainFlags& flags, CLI::App& command, const TrainOptions& options, 
     const std::set<std::string> given = given_settings(command);
     flags.defaults = apply_defaults(command);
     apply_models_own(flags, command);
+    apply_papers_own(flags, command);
     if (has_ended) check_ended_run(flags, command, given);
   }
   flags.settings = settings_of(command);

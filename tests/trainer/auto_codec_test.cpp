@@ -795,6 +795,14 @@ TEST(LaterCodec, Texts) {
   }
 }
 
+TEST(LaterCodec, KeepsItsPartOfAnotherJob) {
+  EXPECT_EQ(scaled_later_codec("100:3lc:s=1.75", 400), "25%:3lc:s=1.75");
+  EXPECT_EQ(scaled_later_codec("0.4%:topk", 400), "0.4%:topk");
+  EXPECT_EQ(later_codec(scaled_later_codec("133:int8", 399), 3).after, 1U);
+  expect_error(ErrorCode::kInvalidArgument, "is not a later codec for a job of 400 steps",
+               [&] { scaled_later_codec("400:3lc", 400); });
+}
+
 TEST(LaterCodec, IsRefusedWhereItMakesNoSense) {
   const auto refused = [](const std::string& part,
                           const std::function<void(TrainConfig&)>& change) {

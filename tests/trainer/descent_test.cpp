@@ -69,6 +69,21 @@ TEST(Schedule, StepsFallAtTheirMarks) {
   }
 }
 
+TEST(Schedule, MarksInStepsKeepTheirPartOfAnotherRun) {
+  for (const auto& [text, scaled] :
+       {std::pair{"step:at=500/750,factor=0.1", "step:factor=0.1,at=0.5/0.75"},
+        std::pair{"step:at=250/0.5/2000", "step:at=0.25/0.5/200"},
+        std::pair{"step:factor=0.2,every=200", "step:factor=0.2,every=0.2"},
+        std::pair{"exponential:every=3000", "exponential:every=300"},
+        std::pair{"step:at=0.5,factor=0.2", "step:at=0.5,factor=0.2"}, std::pair{"step", "step"},
+        std::pair{"cosine:end=0.1", "cosine:end=0.1"}}) {
+    EXPECT_EQ(scaled_schedule(text, 1000, 100), scaled);
+    for (const std::uint64_t step : {0, 24, 25, 49, 50, 74, 75, 99}) {
+      EXPECT_NEAR(rate(scaled, step, 100), rate(text, step * 10, 1000), 1e-12) << scaled << step;
+    }
+  }
+}
+
 TEST(Schedule, DoesNotGoOnAfterItsEnd) {
   for (const char* text : {"cosine", "polynomial"}) {
     EXPECT_EQ(rate(text, 1001), rate(text, 1000)) << text;

@@ -1,5 +1,7 @@
 #include "trainer/loop/later_codec.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <cmath>
 #include <memory>
@@ -40,6 +42,13 @@ LaterCodec later_codec(const std::string& text, std::uint64_t steps) {
   }
   const double after = is_percent ? std::round(when / kWhole * static_cast<double>(steps)) : when;
   return {.after = static_cast<std::uint64_t>(after), .codec = codec};
+}
+
+std::string scaled_later_codec(const std::string& text, std::uint64_t steps) {
+  const auto [after, codec] = later_codec(text, steps);
+  if (text.ends_with("%:" + codec)) return text;
+  const double part = static_cast<double>(after) / static_cast<double>(steps);
+  return fmt::format("{}%:{}", part * kWhole, codec);
 }
 
 void go_on_with(const LaterCodec& later, const TrainConfig& config, Job& job) {

@@ -20,6 +20,10 @@ struct LaterCodec {
 // kInvalidArgument for another text; whether there is such a codec is not looked at.
 LaterCodec later_codec(const std::string& text, std::uint64_t steps);
 
+// That text of a job of `steps` for one of any other number: after the same part of the steps.
+// Throws as later_codec() does.
+std::string scaled_later_codec(const std::string& text, std::uint64_t steps);
+
 // Has a job go on with that codec, in both directions, from its first exchange after those steps
 // on. What servers send has its default_pull_codec() if that of the first is the default, too.
 // Throws kInvalidArgument where the job has two codecs but for a residual of means

@@ -13,12 +13,6 @@
 namespace tersewire::trainer {
 namespace {
 
-// Local updates take their steps with gradients of their own.
-bool steps_by_encoded_gradients(const TrainConfig& config) {
-  return is_adaptive(config) && config.job.local_updates == 0 &&
-         !exchange_traits(config.job.exchange).averages_weights;
-}
-
 double gain_of(const std::string& codec, const Job& job) {
   return adaptive_rate_gain(job.tensors, choose_codecs(job.policy, codec, job.tensors));
 }
@@ -29,13 +23,19 @@ bool is_adaptive(const TrainConfig& config) {
   return SettingText(config.optimizer, "optimizer").name().starts_with("adam");
 }
 
+// Local updates take their steps with gradients of their own.
+bool has_rate_gain(const TrainConfig& config) {
+  return is_adaptive(config) && config.job.local_updates == 0 &&
+         !exchange_traits(config.job.exchange).averages_weights;
+}
+
 void check_rate_gain(const TrainConfig& config) {
   if (!config.rate_gain) return;
   if (!(*config.rate_gain > 0 && std::isfinite(*config.rate_gain))) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the rate gain, --rate-gain, must be a finite number above 0");
   }
-  if (steps_by_encoded_gradients(config)) return;
+  if (has_rate_gain(config)) return;
   throw Error(ErrorCode::kInvalidArgument,
               "a rate gain is for adam and adamw, where gradients are exchanged; omit it, or "
               "change the learning rate");
@@ -43,7 +43,7 @@ void check_rate_gain(const TrainConfig& config) {
 
 std::function<double(std::uint64_t exchange)> rate_gain(const TrainConfig& config, const Job& job) {
   const double given = config.rate_gain.value_or(1);
-  if (config.rate_gain || !steps_by_encoded_gradients(config)) {
+  if (config.rate_gain || !has_rate_gain(config)) {
     return [given](std::uint64_t) { return given; };
   }
   if (!job.ladder) {

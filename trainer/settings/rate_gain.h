@@ -13,6 +13,10 @@ namespace tersewire::trainer {
 // an optimizer's text.
 bool is_adaptive(const TrainConfig& config);
 
+// Whether learning rates may be multiplied at all: an adaptive optimizer that is given encoded
+// gradients. Throws kInvalidArgument for what is not an optimizer's or an exchange's text.
+bool has_rate_gain(const TrainConfig& config);
+
 // Throws kInvalidArgument for a TrainConfig::rate_gain that is not a finite number above 0, or that
 // the job has no use for.
 void check_rate_gain(const TrainConfig& config);

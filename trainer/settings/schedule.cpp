@@ -1,5 +1,7 @@
 #include "trainer/settings/schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -81,6 +83,22 @@ Curve exponential(SettingText& text, double steps) {
   return [=](double step) { return std::pow(factor, step / length); };
 }
 
+std::string scaled_mark(const std::string& value, double steps, double to_steps) {
+  const auto mark = parsed_number<double>(value);
+  if (!mark || *mark < 1) return value;
+  const double part = *mark / steps;
+  return fmt::format("{}", part < 1 ? part : std::round(part * to_steps));
+}
+
+std::string scaled_marks(const std::string& list, double steps, double to_steps) {
+  std::string scaled;
+  std::istringstream marks(list);
+  for (std::string mark; std::getline(marks, mark, '/');) {
+    scaled += (scaled.empty() ? "" : "/") + scaled_mark(mark, steps, to_steps);
+  }
+  return scaled;
+}
+
 Curve curve_of(const std::string& setting, double steps) {
   SettingText text(setting, "schedule");
   if (text.name() == "constant") return constant(text, steps);
@@ -99,6 +117,20 @@ Schedule::Schedule(const std::string& text, const Run& run)
   throw Error(ErrorCode::kInvalidArgument,
               "a warm-up of " + counted(run.warm_up, "step") + " is longer than the run of " +
                   counted(run.steps, "step") + "; shorten the warm-up or lengthen the run");
+}
+
+std::string scaled_schedule(const std::string& text, std::uint64_t steps, std::uint64_t to_steps) {
+  SettingText schedule(text, "schedule");
+  for (const char* key : {"at", "every"}) {
+    const std::string marks = schedule.take_word(key);
+    const std::string scaled =
+        scaled_marks(marks, static_cast<double>(steps), static_cast<double>(to_steps));
+    if (scaled == marks) continue;
+    // A schedule has one of the two.
+    schedule.set_default(key, scaled);
+    return schedule.text();
+  }
+  return text;
 }
 
 double Schedule::at(std::uint64_t step) const {

@@ -41,4 +41,8 @@ class Schedule {
   std::function<double(double step)> curve_;
 };
 
+// The text of that schedule of a run of `steps` for one of `to_steps`: marks given as numbers of
+// steps keep their part of the run. Marks beyond the run's end stay numbers of steps.
+std::string scaled_schedule(const std::string& text, std::uint64_t steps, std::uint64_t to_steps);
+
 }  // namespace tersewire::trainer

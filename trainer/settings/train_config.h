@@ -214,7 +214,8 @@ void visit_descent_settings(Config& config, const Visit& visit) {
   visit(Setting{.key = "rate-gain",
                 .help = "Factor of the learning rate of adam and adamw, which makes up for their "
                         "smaller steps with encoded gradients [what the codec needs: s + 0.25 for "
-                        "3lc, 1.4 for terngrad and stoch3 with their default clip, 1 for others]"},
+                        "3lc, 1.4 for terngrad and stoch3 with their default clip, 1 for others "
+                        "and with --paper]"},
         config.rate_gain);
   visit(Setting{.key = "momentum", .help = "Momentum of sgd and nesterov, from 0 to below 1"},
         config.momentum);

@@ -261,6 +261,36 @@ class Steps(CompareTest):
                          ["fp32", "last:fp32; *:fp16", 2])  # fmt: skip
         self.assertEqual(design["name"], "'policy=last:fp32; *:fp16' local-steps=2")
 
+    def test_lengths_in_steps_keep_their_part_of_the_run(self):
+        recipe = self.directory / "own.ini"
+        recipe.write_text("# Own.\nmodel = small-mlp\nworkers = 1\nbatch = 8\nsteps = 20\nwarm-up = 8\n"
+                          "schedule = step:every=5\n")  # fmt: skip
+        designs = "later-codec=10:int8 3lc; warm-up=4 schedule=step:at=0.5 fp32"
+        found = self.results("--recipe", recipe, "--designs", designs, "--steps", "100%,25%,10")
+        keys = ["steps", "warm_up_steps", "schedule", "later_codec"]
+        configs = [
+            [[config[key] for key in keys] for config in (
+                json.loads((self.out / cell["dir"] / "config.json").read_text()) for cell in design["cells"])]
+            for design in found["designs"]]  # fmt: skip
+        self.assertEqual(configs, [
+            [[20, 8, "step:every=5", "10:int8"], [5, 2, "step:every=0.25", "50%:int8"],
+             [10, 4, "step:every=0.25", "50%:int8"]],
+            [[20, 4, "step:at=0.5", ""], [5, 1, "step:at=0.5", ""], [10, 2, "step:at=0.5", ""]],
+        ])  # fmt: skip
+
+    def test_a_warm_up_longer_than_a_short_run_is_its_part_of_it(self):
+        found = self.results(*JOB, "--set", "warm-up=250", "--designs", "fp32", "--steps", "4")
+        self.assertEqual(found["designs"][0]["config"]["warm_up_steps"], 1)
+
+
+class AsPublished(CompareTest):
+    def test_paper_for_all_designs_leaves_what_they_name(self):
+        found = self.results("--set", "paper=true", "--set", "model=small-mlp", "--set", "workers=1",
+                             "--set", "batch=8", "--steps", "2",
+                             "--designs", "stoch3; topk:lead=2; 3lc; paper=false 3lc")  # fmt: skip
+        self.assertEqual([design["config"]["push_codec"] for design in found["designs"]],
+                         ["stoch3:clip=off", "topk:lead=2", "3lc:mode=paper,lead=1", "3lc"])  # fmt: skip
+
 
 class Interrupted(CompareTest):
     LONG = [*JOB, "--designs", "fp32; 3lc; int8", "--steps", "20"]

@@ -46,6 +46,26 @@ class Train(ProgramTest):
             self.assertEqual(b"Learning rates were multiplied by 2 (--rate-gain)." in printed, gain == 2)
             self.assertEqual(json.loads(self.read(name + "/summary.json"))["rate_gain"], gain)
 
+    def test_a_paper_multiplies_no_rate_unless_told(self):
+        job = "--model small-mlp --workers 2 --batch 8 --steps 2 --lr 0.001".split()
+        adam = ("--optimizer", "adam", "--codec", "terngrad")
+        cases = (("default", adam, 1.412), ("paper", (*adam, "--paper"), 1),
+                 ("told", (*adam, "--paper", "--rate-gain", "1.2"), 1.2),
+                 ("policy", ("--optimizer", "adamw", "--paper", "--policy", "*:terngrad"), 1),
+                 ("sgd", ("--codec", "terngrad", "--paper"), 1),
+                 ("local", (*adam, "--paper", "--local-updates", "1"), 1))  # fmt: skip
+        for name, flags, gain in cases:
+            with self.subTest(name):
+                result = self.train(name, *flags, job=job)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertAlmostEqual(json.loads(result.stdout)["rate_gain"], gain, delta=0.001)
+        recorded = [json.loads(self.read(f"{name}/config.json"))["rate_gain"] for name, *_ in cases]
+        self.assertEqual(recorded, [None, 1, 1.2, 1, None, None])
+        again = self.train("paper", *adam, "--paper", "--resume-or-start", job=job)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        other = self.train("default", *adam, "--paper", "--resume-or-start", job=job)
+        self.assert_refused(other, 1, "holds a run whose rate_gain is null and not 1")
+
     def test_defaults_stand_behind_a_recipe_and_change_no_run_that_goes_on(self):
         job = "--model small-mlp --workers 1 --batch 8 --steps 4 --quiet".split()
         variables = {"TERSEWIRE_CODEC": "int8", "TERSEWIRE_CHECKPOINT_STEPS": "2"}
