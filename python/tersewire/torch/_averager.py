@@ -366,7 +366,9 @@ class GradientAverager:
             self._settings.on_step(self.counters)
 
     def _count(self, bucket: "Bucket") -> None:
-        self._gradient_bytes += _FLOAT_BYTES * bucket.buffer.numel()
+        self._gradient_bytes += _FLOAT_BYTES * sum(
+            elems_of(self._infos[number]) for number in bucket.parameters
+            if not self._infos[number].exact)
         self._exchange_seconds += time.perf_counter() - bucket.began
 
     def _stretches(self, parameters: Sequence[int]) -> list[tuple[int, int]]:
