@@ -75,12 +75,17 @@ class GradientAverager:
     _undoable = False  # whether an exchange of parameters may be undone
     _may_undo = False  # and the last one is still that of this worker
     _elastic = False  # whether ranks may come and go
+    _tells_uses = False  # whether ranks tell each other which parameters have gradients
     # With exchange parameter-server what owners make of means: (part, mean, change) as arrays.
     _update: Callable[..., None] | None = None
 
     def __init__(self, infos: Sequence[tersewire.TensorInfo],
                  group: Group | AnyGroup | None, settings: Settings) -> None:
         self._infos = list(infos)
+        # Whether each parameter has a gradient; once averaged, 0 for those that have none on any rank.
+        self._uses = torch.ones(len(self._infos), dtype=torch.float32, device="cpu")
+        if self._tells_uses:
+            self._infos.append(tersewire.TensorInfo("(which have gradients)", [len(self._uses)], exact=True))
         self._group = group_of(group, self._elastic)
         self._steps_before = 0  # a restart
         self._steps_here = 0
@@ -161,6 +166,10 @@ class GradientAverager:
         skipped    in how many steps so far gradients were discarded: if ranks differ, Error says
                    which skipped a step that others take
         """
+        self._uses.fill_(1)
+        self._average(gradients, skipped)
+
+    def _average(self, gradients: torch.Tensor, skipped: int) -> None:
         self._end_average(self._begin_average(gradients, skipped))
 
     def _among_ranks(self, exchange: Callable[[], None]) -> bool:
@@ -174,14 +183,18 @@ class GradientAverager:
     def _begin_average(self, gradients: torch.Tensor, skipped: int = 0) -> "Bucket":
         """The first half of average(), without waiting for gradients: _end_average()'s input."""
         self._check_open()
-        bucket = Bucket(gradients, self._stretches(range(len(self._infos))), self._scale(),
+        bucket = Bucket(gradients, self._stretches(range(len(self._uses))), self._scale(),
                         self._spike_limiter())
         self._worker.begin_step(self._exchange_seconds)
         self._worker.say_skipped(skipped)
+        if self._tells_uses:
+            self._worker.push(self._uses, [(len(self._uses), 0)])
         bucket.push(self._worker)
         return bucket
 
     def _end_average(self, bucket: "Bucket") -> None:
+        if self._tells_uses:
+            self._worker.mean(self._uses, [(len(self._uses), 0)])
         bucket.mean(self._worker)
         self._count(bucket)
         self._end_step()
@@ -366,9 +379,7 @@ class GradientAverager:
             self._settings.on_step(self.counters)
 
     def _count(self, bucket: "Bucket") -> None:
-        self._gradient_bytes += _FLOAT_BYTES * sum(
-            elems_of(self._infos[number]) for number in bucket.parameters
-            if not self._infos[number].exact)
+        self._gradient_bytes += _FLOAT_BYTES * bucket.buffer.numel()
         self._exchange_seconds += time.perf_counter() - bucket.began
 
     def _stretches(self, parameters: Sequence[int]) -> list[tuple[int, int]]:

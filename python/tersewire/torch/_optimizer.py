@@ -24,7 +24,7 @@ from ._private import has_step_hooks, queue_callback, untraced
 from ._rates import Scaling, innermost, is_adam, is_adaptive, scale_steps
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
-from ._tensors import (are_same, check_optimizer, ddps_of, elems_of, kinds_of, norms_in, own_name, places,
+from ._tensors import (are_same, check_optimizer, ddps_of, kinds_of, norms_in, own_name, places,
                        rates_of, refuse, tensor_info, through_host, uncompiled)
 from ._trees import tree_bytes, tree_of
 
@@ -53,7 +53,7 @@ class _Accumulated(NamedTuple):
 class _Averager(GradientAverager):
     """The `averager` of a DistributedOptimizer whose ranks stay and step with whole parameters."""
 
-    _undoable = True
+    _undoable = _tells_uses = True
 
 
 class _AveragesFirst:
@@ -63,9 +63,7 @@ class _AveragesFirst:
     _parameters: list[torch.Tensor]  # in the model's order
     _trained: list[torch.Tensor]  # the same in the optimizer's
     _frozen: list[torch.Tensor]  # those passed that nobody trains
-    _buffer: torch.Tensor  # the gradients of all parameters, concatenated, and _uses
-    # Whether each parameter has a gradient; once averaged, 0 if on no rank. None if owners update.
-    _uses: torch.Tensor | None = None
+    _buffer: torch.Tensor  # the gradients of all parameters, concatenated
     _sparse_as_dense: bool
     _deliveries: Deliveries
     _scalings: list[Scaling]
@@ -112,7 +110,7 @@ class _AveragesFirst:
         """
         if not self._exchange():
             return
-        used = {number for number, use in enumerate(cast(torch.Tensor, self._uses).tolist()) if use}
+        used = {number for number, use in enumerate(self.averager._uses.tolist()) if use}
         for number, (parameter, values) in enumerate(self._gradients()):
             if number in used:
                 cast(torch.Tensor, parameter.grad).copy_(values)
@@ -154,9 +152,8 @@ class _AveragesFirst:
                 values.copy_(cast(torch.Tensor, parameter.grad))
                 if number in bases:  # only what is new is exchanged
                     values.sub_(bases[number].to(values.device))
-            if self._uses is not None:
-                self._uses.copy_(used)
-            self.averager.average(self._buffer, self._skipped)
+            self.averager._uses.copy_(used)
+            self.averager._average(self._buffer, self._skipped)
             for number, (_, values) in enumerate(self._gradients()) if bases else ():
                 if number in bases:
                     values.add_(bases[number].to(values.device))
@@ -227,8 +224,7 @@ class _AveragesFirst:
 
     def _gradients(self) -> Iterator[tuple[torch.Tensor, ...]]:
         """Each parameter and its gradient's place in the buffer."""
-        uses = 0 if self._uses is None else self._uses.numel()
-        return places(self._parameters, self._buffer[:self._buffer.numel() - uses])
+        return places(self._parameters, self._buffer)
 
 
 class _OwnsAShare(_AveragesFirst):
@@ -297,7 +293,7 @@ class ElasticAverager(MayLeave, Replica):
     when it has `left`, and call close() after the last step.
     """
 
-    _undoable = True
+    _undoable = _tells_uses = True
     _group: HubGroup
     _members: Members
 
@@ -490,8 +486,6 @@ def DistributedOptimizer(
     infos = [tensor_info(name, parameter,
                          kinds.get(name) or _core._usual_kind(name, parameter.dim()))
              for name, parameter in named]
-    if exchange != _PARAMETER_SERVER:
-        infos.append(tersewire.TensorInfo("(which have gradients)", [len(parameters)], exact=True))
     settings = Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout,
                         on_step, replay_decisions, budget, pull_codec, rate_gain, spike_limit,
                         _adaptive=is_adaptive(optimizer), _adam=is_adam(optimizer))
@@ -512,10 +506,8 @@ def DistributedOptimizer(
     wrapped.averager = averager
     wrapped._parameters, wrapped._trained = parameters, _trained(optimizer)
     wrapped._frozen = frozen
-    wrapped._buffer = torch.empty(sum(elems_of(info) for info in infos), dtype=torch.float32,
-                                  device="cpu")
-    if before is not _OwnsAShare:
-        wrapped._uses = wrapped._buffer[-len(parameters):]
+    wrapped._buffer = torch.empty(sum(parameter.numel() for parameter in parameters),
+                                  dtype=torch.float32, device="cpu")
     wrapped._sparse_as_dense = sparse_as_dense
     wrapped._noted = set()
     wrapped._deliveries = Deliveries(parameters, moves=False)

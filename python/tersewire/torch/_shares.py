@@ -259,9 +259,9 @@ class ShareAverager(GradientAverager):
         # An owner's rates are those of its share on every rank.
         return super()._job(), type(self._optimizer).__name__, rates_of(self._optimizer)
 
-    def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
+    def _average(self, gradients: torch.Tensor, skipped: int) -> None:
         self._share.begin(self._optimizer, self._rate_gain_in(self._step + 1))
-        super().average(gradients, skipped)
+        super()._average(gradients, skipped)
 
     def state_dict(self) -> dict[str, Any]:
         """As GradientAverager.state_dict(), and the optimizer's state of this rank's share."""
