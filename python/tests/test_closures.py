@@ -10,10 +10,10 @@ if not dist.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
 import tersewire
-from ranks import check_replicas, flat, network, run_on_ranks
+from ranks import check_replicas, flat, network, run_on_ranks, train
 from tersewire.torch import DistributedOptimizer, LocalUpdates, register
 
-STEPS = 12
+STEPS = 30
 
 
 class Sam(torch.optim.Optimizer):
@@ -56,7 +56,7 @@ def sam(parameters):
 
 
 def trained(model, optimizer, step=None):
-    """The loss of all ranks' data after steps that see all of it."""
+    """The share of the loss that is left after steps that each see all of their rank's data."""
     numbers = torch.Generator().manual_seed(dist.get_rank())
     inputs = torch.randn(64, 64, generator=numbers)
     targets = inputs[:, :1].tanh()
@@ -67,15 +67,20 @@ def trained(model, optimizer, step=None):
         loss.backward()
         return loss
 
+    def loss():
+        with torch.no_grad():
+            value = (getattr(model, "module", model)(inputs)[:, :1] - targets).square().mean()
+            dist.all_reduce(value)
+        return value.item()
+
+    before = loss()
     for _ in range(STEPS):
         if step is None:
             optimizer.step(closure)
         else:
             step(closure)
     check_replicas(flat(model))
-    loss = closure().detach()
-    dist.all_reduce(loss)
-    return loss.item()
+    return loss() / before
 
 
 def in_two_calls(optimizer):
@@ -89,21 +94,21 @@ def in_two_calls(optimizer):
 
 
 def with_hook(make, codec, in_calls=False):
-    """The loss, with a hook unless the codec is None."""
+    """What trained() returns, with a hook unless the codec is None."""
     model = DistributedDataParallel(network())
     optimizer = make(model.parameters())
     made = None if codec is None else register(model, codec)
     loss = trained(model, optimizer, in_two_calls(optimizer) if in_calls else None)
     if made is not None:
-        assert made.counters.steps == STEPS * (3 if make is lbfgs else 2) + 1
+        assert made.counters.steps == STEPS * (3 if make is lbfgs else 2)
         made.close()
     return loss
 
 
 def check_learns_as_plain(make, **options):
     plain = with_hook(make, None, **options)
-    assert with_hook(make, "fp32", **options) == pytest.approx(plain, rel=1e-4)
-    assert with_hook(make, "3lc", **options) < 1.2 * plain + 0.01
+    for codec, tolerance in ("fp32", 0), ("int8", 0.02), ("3lc", 0.2):
+        assert with_hook(make, codec, **options) <= plain + tolerance
 
 
 def case_lbfgs_with_a_hook():
@@ -118,11 +123,33 @@ def case_sam_in_two_calls_with_a_hook():
     check_learns_as_plain(sam, in_calls=True)
 
 
+def case_only_a_step_applies_a_gradient():
+    """What a pass left in residuals is undone where parameters were moved and moved back, as SAM does."""
+    ends = []
+    for climbs in False, True:
+        model = DistributedDataParallel(network())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        made = register(model, "3lc:s=1.75")
+        for step in range(4):
+            if climbs and step:
+                optimizer.zero_grad()
+                model(torch.ones(8, 64)).square().mean().backward()
+                with torch.no_grad():
+                    before = [parameter.clone() for parameter in model.parameters()]
+                    for parameter, was in zip(model.parameters(), before):
+                        parameter.add_(parameter.grad)
+                        parameter.copy_(was)
+            train(model, optimizer, [step])
+        ends.append(flat(model))
+        made.close()
+    assert torch.equal(*ends)
+
+
 def case_local_updates():
     for make in lbfgs, sam:
         model = network()
         optimizer = make(model.parameters())
-        updates = LocalUpdates(model, optimizer, "int8", every=3)
+        updates = LocalUpdates(model, optimizer, 3, codec="int8")
         trained(model, optimizer)
         assert updates.counters.steps == STEPS // 3
         updates.close()

@@ -69,7 +69,7 @@ def test_the_residual_as_a_tensor_shares_memory():
     (torch.zeros(10, dtype=torch.float16), "float16; convert it to float32"),
     (torch.zeros(10, dtype=torch.bfloat16), "bfloat16; convert it to float32"),
     (torch.zeros(10, dtype=torch.int64), "int64; convert it to float32"),
-    (torch.zeros(20)[::2], ".contiguous()"),
+    (torch.zeros(20)[::2], "contiguous()"),
     (torch.zeros(10, device="meta"), "meta"),
     (torch.zeros(10).to_sparse(), "strided"),
     (torch.zeros(10, requires_grad=True), "detach"),

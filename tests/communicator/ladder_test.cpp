@@ -83,7 +83,7 @@ TEST(LadderOfCodecs, MayHaveOthersForWhatServersSend) {
   }
   job.ladder = std::make_shared<CodecLadder>(CodecLadder{
       .codecs = pushed, .rung = [](std::uint64_t) { return 0; }, .pull_codecs = {"int8"}});
-  expect_error(ErrorCode::kInvalidArgument, "2 codecs and 1 pull codecs",
+  expect_error(ErrorCode::kInvalidArgument, "2 codecs and 1 pull codec;",
                [&] { server_nodes(job); });
 }
 

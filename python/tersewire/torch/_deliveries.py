@@ -26,6 +26,7 @@ class Deliveries:
         # The gradients that have one, while they are those of their parameters.
         self._gradients: dict[int, Callable[[], torch.Tensor | None]] = {}
         self._stepped: set[int] = set()  # those whose optimizer has taken a step since
+        self._have_stepped: set[int] = set()  # and ever: nothing else applies their gradients
         self._bases: dict[int, torch.Tensor] = {}  # what gradients held before what is new
         self._noted: set[int] = set()  # in the backward pass under way
         self._discarded: set[int] = set()
@@ -41,8 +42,10 @@ class Deliveries:
             deliveries = this()
             if deliveries is not None:
                 own = {id(one) for group in stepping.param_groups for one in group["params"]}
-                deliveries._stepped |= {number for number, one in enumerate(deliveries._parameters)
-                                        if id(one) in own}
+                stepped = {number for number, one in enumerate(deliveries._parameters)
+                           if id(one) in own}
+                deliveries._stepped |= stepped
+                deliveries._have_stepped |= stepped
 
         handle = optimizer.register_step_post_hook(OptimizerHook(note_step))
         weakref.finalize(self, handle.remove).atexit = False
@@ -89,7 +92,9 @@ class Deliveries:
             return
         parameter = self._parameters[number]
         gradient = parameter.grad
-        is_applied = parameter._version != self._versions[number] or number in self._stepped
+        # What else changes a parameter applies nothing, as SAM's climb to where its second gradient is.
+        is_applied = number in self._stepped or (
+            number not in self._have_stepped and parameter._version != self._versions[number])
         # Whether it was zeroed in place costs an accelerator a pause, and matters if it was not applied.
         if gradient is not None and (self._moves or self._gradients[number]() is gradient) and (
                 is_applied and not gradient.is_cpu or bool(gradient.any())):

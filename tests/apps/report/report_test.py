@@ -561,7 +561,7 @@ class DamageTest(ReportTest):
         run = write_run(self.folder / "run")
         (run / "metrics.jsonl").unlink()
         (run / "metrics.jsonl").symlink_to("/dev/zero")
-        self.assert_refused("metrics.jsonl cannot be read", run)
+        self.assert_refused("metrics.jsonl is not a regular file", run)
 
     def test_wrong_usage(self):
         run = write_run(self.folder / "run")
