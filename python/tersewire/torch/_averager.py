@@ -222,10 +222,12 @@ class GradientAverager:
     def summary(self) -> str:
         """A table: the size of each parameter's gradients as sent, and in float32."""
         steps = max(1, self._steps_here)
-        width = max([len("parameter"), *(len(info.name) for info in self._infos)])
+        width = max([len("parameter"), *(len(info.name) for info in self._infos if not info.exact)])
         lines = [f"{'parameter':{width}} {'values':>10} {'codec':16} {'bits per value':>14} {'ratio':>8}"]
         for info, codec, encoded in zip(self._infos, self._codecs, self._worker.encoded_bytes
                                         or [0.0] * len(self._infos)):
+            if info.exact:  # the ranks' own
+                continue
             elems, sent = elems_of(info), encoded / steps
             bits = 8 * sent / elems if elems else 0.0
             ratio = f"{_FLOAT_BYTES * elems / sent:7.1f}x" if sent else f"{'-':>8}"
