@@ -541,7 +541,7 @@ def case_tensors_are_in_the_models_order():
     grouped = torch.optim.SGD([{"params": weights}, {"params": biases, "weight_decay": 0}], lr=0.05)
     optimizer = DistributedOptimizer(grouped, model.named_parameters(), "3lc", policy="last:fp32")
     names = [name for name, _ in model.named_parameters()]
-    assert [info.name for info in optimizer.averager._infos] == names
+    assert [info.name for info in optimizer.averager._infos if not info.exact] == names
     check_replicas(train(model, optimizer))
     optimizer.averager.close()
 
