@@ -38,6 +38,6 @@ struct TorchLibrary {
 inline constexpr const char* kTorchLibraryFile = "tersewire-torch.so";
 
 // In the library: load_torch_library.cpp asks for it by this name.
-extern "C" const TorchLibrary tersewire_torch_library;
+extern "C" __attribute__((visibility("default"))) const TorchLibrary tersewire_torch_library;
 
 }  // namespace tersewire::trainer
