@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 if not dist.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
-from ranks import check_replicas, run_on_ranks
+from ranks import Lines, check_replicas, run_on_ranks
 from tersewire.torch import DistributedOptimizer
 
 
@@ -57,6 +57,14 @@ def case_a_layer_that_is_never_used_stays_as_it_is():
 
 def case_a_layer_that_is_never_used_stays_as_it_is_where_owners_update():
     check_as_ddp([(1, 0)] * 3, exchange="parameter-server")
+
+
+def case_owners_cannot_tell_and_say_so():
+    with Lines() as lines:
+        trained([(1, 0), (1, 1), (1, 1)], exchange="parameter-server")
+        assert not any("has no gradient in this step" in line for line in lines)
+        trained([(1, 1), (1, 0)], exchange="parameter-server")
+    assert any("'other.weight' has no gradient in this step" in line for line in lines)
 
 
 def case_layers_that_take_turns_stay_as_they_are_in_the_others_steps():

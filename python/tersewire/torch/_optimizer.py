@@ -25,7 +25,7 @@ from ._rates import Scaling, innermost, is_adam, is_adaptive, scale_steps
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
 from ._tensors import (are_same, check_optimizer, ddps_of, kinds_of, norms_in, own_name, places,
-                       rates_of, refuse, tensor_info, through_host, uncompiled)
+                       rates_of, refuse, say_once, tensor_info, through_host, uncompiled)
 from ._trees import tree_bytes, tree_of
 
 # Per value of a model: of an optimizer's state (Adam's takes 8), and of residuals.
@@ -135,6 +135,7 @@ class _AveragesFirst:
                 "call broadcast_parameters(model.state_dict()) and broadcast_optimizer_state() "
                 "before the first step, or load one checkpoint on every rank")
         used = torch.tensor([parameter.grad is not None for parameter in self._parameters], device="cpu")
+        self._note_uses(used)
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -152,7 +153,6 @@ class _AveragesFirst:
                 values.copy_(cast(torch.Tensor, parameter.grad))
                 if number in bases:  # only what is new is exchanged
                     values.sub_(bases[number].to(values.device))
-            self.averager._uses.copy_(used)
             self.averager._average(self._buffer, self._skipped)
             for number, (_, values) in enumerate(self._gradients()) if bases else ():
                 if number in bases:
@@ -222,6 +222,10 @@ class _AveragesFirst:
                         "call synchronize() before skip_synchronize()")
         yield
 
+    def _note_uses(self, used: torch.Tensor) -> None:
+        """Of the step to be exchanged: whether each parameter has a gradient here."""
+        self.averager._uses.copy_(used)
+
     def _gradients(self) -> Iterator[tuple[torch.Tensor, ...]]:
         """Each parameter and its gradient's place in the buffer."""
         return places(self._parameters, self._buffer)
@@ -231,6 +235,15 @@ class _OwnsAShare(_AveragesFirst):
     """The same where each rank updates a share of the model. DistributedOptimizer() says more."""
 
     averager: ShareAverager
+    _used: torch.Tensor | None = None  # parameters that have had a gradient here
+
+    def _note_uses(self, used: torch.Tensor) -> None:
+        if self._used is not None and bool((self._used & ~used).any()):
+            number = int((self._used & ~used).nonzero()[0])
+            say_once(f"'{self.averager._infos[number].name}' has no gradient in this step, and counts as one "
+                     "of zeros with exchange parameter-server, so that it decays if no rank has one; "
+                     "where that matters use another exchange")
+        self._used = used if self._used is None else self._used | used
 
     def synchronize(self) -> None:
         """Refused: only an owner has its parameters' mean gradients."""
