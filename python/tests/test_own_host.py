@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytest.importorskip("torch")
+
 LOOK = """
 import sys
 from tersewire import _core
