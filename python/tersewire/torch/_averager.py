@@ -193,9 +193,9 @@ class GradientAverager:
         return bucket
 
     def _end_average(self, bucket: "Bucket") -> None:
+        bucket.mean(self._worker)
         if self._tells_uses:
             self._worker.mean(self._uses, [(len(self._uses), 0)])
-        bucket.mean(self._worker)
         self._count(bucket)
         self._end_step()
 
