@@ -70,8 +70,7 @@ struct Job {
   std::uint64_t seed = 0;
   // A tensor is updated as soon as workers - backup_workers gradients for the latest model have
   // arrived (3LC section 2.1); later ones return to their sender's residual if the codec keeps one,
-  // and are dropped if it does not. With a staleness they go into the next version
-  // instead.
+  // and are dropped if it does not. With a staleness they go into the next version instead.
   int backup_workers = 0;
   // Parts with the same route share buckets of at least this many bytes of gradients, sent
   // in the order of the backward pass. A worker pushes up to 8 buckets' bytes ahead of the slowest
@@ -131,8 +130,8 @@ struct Job {
   std::uint64_t checksum_steps = 100;
   // Once per this many steps servers save their state (run_server()): with the workers' state after
   // the same step (Communicator::state()) the job can be resumed. A multiple of local_steps or
-  // local_updates, and of weight-average's `every`. With a staleness every worker
-  // takes such a step, and all wait for each other there.
+  // local_updates, and of weight-average's `every`. With a staleness every worker takes such a
+  // step, and all wait for each other there.
   // 0: never. Otherwise not with backup workers, nor with weight-average:mode=asynchronous, where
   // steps of different workers overlap and no consistent state of all nodes exists.
   std::uint64_t state_steps = 0;

@@ -221,6 +221,23 @@ def case_a_step_that_versions_do_not_show_is_a_step():
     torch.testing.assert_close(*found)
 
 
+def case_an_optimizer_that_is_made_later_applies_gradients_too():
+    found = []
+    for later in False, True:
+        model = DistributedDataParallel(linear())
+        hook = register(model, "3lc:s=1.75", policy="")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(6):
+            if later and step == 2:
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            optimizer.zero_grad()
+            model(inputs(step)).square().mean().backward()
+            optimizer.step()
+        found.append(flat(model))
+        hook.close()
+    assert torch.equal(*found)
+
+
 def case_a_wrapped_optimizer_exchanges_what_is_new_after_synchronize():
     plain, found = [], []
     for codec, losses in (("fp32", plain), ("3lc:s=1.75", found)):

@@ -5,16 +5,17 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ._private import queue_callback
-from ._rates import OptimizerHook
+from ._private import queue_callback, untraced
 
 
 class Deliveries:
     """Those to the parameters of one model, by their numbers.
 
     A backward pass adds to what a gradient holds. If that has the mean of an earlier pass, only the
-    rest is new. If a mean is gone before the parameter has changed, it was thrown away.
+    rest is new. If a mean is gone before an optimizer has stepped, or, where none ever has, before the
+    parameter has changed, it was thrown away.
 
     moves  whether gradients become other tensors with the same values, as DistributedDataParallel's
            views of buckets do; otherwise a script has set those that are others
@@ -30,25 +31,14 @@ class Deliveries:
         self._bases: dict[int, torch.Tensor] = {}  # what gradients held before what is new
         self._noted: set[int] = set()  # in the backward pass under way
         self._discarded: set[int] = set()
-        for number, parameter in enumerate(parameters):
-            handle = parameter.register_hook(functools.partial(_note, weakref.ref(self), number))
-            weakref.finalize(self, handle.remove).atexit = False
-
-    def watch(self, optimizer: torch.optim.Optimizer) -> None:
-        """Takes its steps for such that apply gradients, however they change parameters."""
+        self._numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
         this = weakref.ref(self)
-
-        def note_step(stepping: torch.optim.Optimizer, *_: object) -> None:
-            deliveries = this()
-            if deliveries is not None:
-                own = {id(one) for group in stepping.param_groups for one in group["params"]}
-                stepped = {number for number, one in enumerate(deliveries._parameters)
-                           if id(one) in own}
-                deliveries._stepped |= stepped
-                deliveries._have_stepped |= stepped
-
-        handle = optimizer.register_step_post_hook(OptimizerHook(note_step))
-        weakref.finalize(self, handle.remove).atexit = False
+        handles = [parameter.register_hook(functools.partial(_note, this, number))
+                   for number, parameter in enumerate(parameters)]
+        # Of whatever optimizer: one may be made later than this.
+        handles.append(register_optimizer_step_post_hook(functools.partial(_note_step, this)))
+        for handle in handles:
+            weakref.finalize(self, handle.remove).atexit = False
 
     def begin_pass(self) -> set[int]:
         """Before the first bucket: the parameters whose last means were thrown away."""
@@ -106,6 +96,17 @@ class Deliveries:
         self._bases.pop(number, None)
         if not is_applied:
             self._discarded.add(number)
+
+
+@untraced
+def _note_step(deliveries: "weakref.ref[Deliveries]", optimizer: torch.optim.Optimizer, *_: object) -> None:
+    """After a step: it applies gradients, however it changes parameters. It keeps nothing alive."""
+    found = deliveries()
+    if found is not None:
+        stepped = {found._numbers[id(one)] for group in optimizer.param_groups
+                   for one in group["params"] if id(one) in found._numbers}
+        found._stepped |= stepped
+        found._have_stepped |= stepped
 
 
 def _note(deliveries: "weakref.ref[Deliveries]", number: int, _: torch.Tensor) -> None:

@@ -22,7 +22,7 @@ from tersewire import _core
 from ._averager import Bucket, Counters, GradientAverager
 from ._deliveries import Deliveries
 from ._groups import HubGroup, ProcessGroup
-from ._private import (GradBucket, exchanges_nothing, has_own_hook, has_step_hooks, queue_callback,
+from ._private import (GradBucket, exchanges_nothing, has_own_hook, queue_callback,
                        reduces_in_python, steps_in_backward, uses_of)
 from ._rates import Scaling, is_adam, is_adaptive, is_muon, scale_steps
 from ._settings import Settings
@@ -273,8 +273,6 @@ class Hook(GradientAverager):
         optimizers = optimizers_of(self._parameters)
         found = set(self._group._gather(_kind_of(optimizers)))
         self._knows_steps = _NONE not in found
-        for optimizer in filter(has_step_hooks, optimizers):
-            self._deliveries.watch(optimizer)
         self._know_means(optimizers, found)
         self._know_rates(optimizers, found)
 

@@ -192,15 +192,14 @@ class _AveragesFirst:
     def _closures(self, loss: float | None,
                   closure: Callable[[], float] | None) -> list[Callable[[], float | None]]:
         """What to pass to the optimizer's own step: nothing, or what returns the loss found."""
-        takes_one = "closure" in inspect.signature(super().step).parameters  # type: ignore[misc]
-        if closure is None or not takes_one:
+        if closure is None or "closure" not in inspect.signature(super().step).parameters:  # type: ignore[misc]
             return []
-        losses = iter([loss])
+        losses = [loss]
 
         def found() -> float | None:
-            for loss in losses:
-                return loss
-            _refuse_several_gradients(self)
+            if not losses:
+                _refuse_several_gradients(self)
+            return losses.pop()
 
         return [found]
 
@@ -524,8 +523,6 @@ def DistributedOptimizer(
     wrapped._sparse_as_dense = sparse_as_dense
     wrapped._noted = set()
     wrapped._deliveries = Deliveries(parameters, moves=False)
-    for one in filter(has_step_hooks, (optimizer, *innermost(optimizer))):
-        wrapped._deliveries.watch(one)
     wrapped._scalings = [] if before is _OwnsAShare else scale_steps(
         [optimizer, *innermost(optimizer)], averager, set(parameters))
     if has_step_hooks(optimizer):
